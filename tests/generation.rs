@@ -470,7 +470,7 @@ fn completions_of_an_evaluation_with_other_settings_are_not_reused() {
     let answer = workplace.run(command.split(' '));
     assert_eq!(answer.status, Some(2));
     assert!(
-        answer.stderr.contains("another evaluation"),
+        answer.stderr.contains("a different evaluation"),
         "{}",
         answer.stderr
     );

@@ -121,7 +121,7 @@ fn calls_that_may_change_data_are_listed_and_not_sent() {
     assert!(done.stderr.contains(expected), "{}", done.stderr);
     assert!(shop.received().is_empty() && !model_server.received().is_empty());
     let other = run("other", &["--allow-tool", "x"]);
-    let expected = "--allow-tool is for an executor of the kind mcp";
+    let expected = "--allow-tool needs an executor of kind mcp";
     assert!(other.stderr.contains(expected), "{}", other.stderr);
 }
 

@@ -117,7 +117,7 @@ fn a_custom_prompt_is_used_in_training_generation_requests_and_exports() {
         "select run --evaluate --metric loss",
     ] {
         let command: Vec<&str> = command.split(' ').collect();
-        let complaint = ["files differ from those that the run was trained with: mine.jinja"];
+        let complaint = ["files changed since the run was trained: mine.jinja"];
         assert_error(&workplace.run(command), CONFIG, &complaint);
     }
     // To use a different prompt, set another name.
@@ -156,7 +156,9 @@ fn a_run_keeps_the_built_in_prompt_that_it_was_trained_with() {
     let mut other = lock.clone();
     other["built_in"][key] = json!("0".repeat(64));
     workplace.write("run/run.lock.json", other.to_string());
-    let complaint = ["data.slot_prompt = \"typed\" (its built-in text differs in this version)"];
+    let complaint = [
+        "data.slot_prompt = \"typed\" (its built-in template differs in this version of tooltune)",
+    ];
     for command in [
         "train config.toml --set train.max_steps=2",
         "generate run --max-samples 1",

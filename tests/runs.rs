@@ -376,7 +376,7 @@ fn a_run_can_be_extended_but_not_shortened() {
     assert_eq!(shorter.status, Some(2));
     assert!(
         shorter.stderr.contains("train.max_steps: 6 -> 5")
-            && shorter.stderr.contains("can be made longer, not shorter")
+            && shorter.stderr.contains("can be extended but not shortened")
             && !shorter.stderr.contains("another config"),
         "{}",
         shorter.stderr

@@ -168,7 +168,7 @@ fn a_run_whose_directory_is_removed_fails_with_a_message() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(
-            errors.contains("run: the folder of the run was removed or replaced"),
+            errors.contains("run: the run directory was removed or replaced"),
             "{errors}"
         );
         std::fs::remove_dir_all(&aside).unwrap();

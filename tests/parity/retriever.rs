@@ -90,7 +90,7 @@ fn pool_all_tokens(ids: &[Vec<u32>]) -> Vec<Sentence<'_>> {
 
 fn open(dir: &std::path::Path, dtype: ComputeDtype) -> (EncoderFiles, Encoder, Tensor<1>) {
     let files = EncoderFiles::open(dir, &EncoderOptions::default()).unwrap();
-    assert_eq!(files.compared_head(), EmbeddingHead::MEAN);
+    assert_eq!(files.comparison_head(), EmbeddingHead::MEAN);
     let encoder = Encoder::new(files.config.clone(), EmbeddingHead::MEAN, dtype);
     let flat = files.parameters(dir, &test_device()).unwrap();
     (files, encoder, flat)
@@ -241,7 +241,11 @@ fn lora_factors_have_the_gradient_of_their_matrices() {
     let targets = ["query", "value", "intermediate.dense"].map(str::to_owned);
     let lora = RetrieverLora::new(&encoder.layout, base, 3, 6.0, &targets).unwrap();
     let start = lora.initial(7, &test_device());
-    assert_eq!(lora.maps.len(), 6, "three tensors of each of two blocks");
+    assert_eq!(
+        lora.matrices.len(),
+        6,
+        "three tensors of each of two blocks"
+    );
     encoder.trained = Trained::Lora(Box::new(lora));
     let case = Case::new(&json("retriever/cases.json")["cases"][0]);
     let run = |flat: &Tensor<1>| {

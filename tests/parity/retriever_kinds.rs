@@ -131,7 +131,7 @@ fn every_kind_of_encoder_is_exported_unchanged() {
         let flat = files.parameters(folder.path(), &device).unwrap();
         let tensors = Encoder::new(
             files.config.clone(),
-            files.compared_head(),
+            files.comparison_head(),
             ComputeDtype::F32,
         )
         .layout
@@ -176,7 +176,7 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
         let (files, _) = open(folder.path());
         let encoder = Encoder::new(
             files.config.clone(),
-            files.compared_head(),
+            files.comparison_head(),
             ComputeDtype::F32,
         );
         let ids = |role, key: &str| files.token_ids(role, &texts(&record[key])).unwrap();

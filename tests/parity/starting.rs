@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tooltune::config::{LoraConfig, PrincipalInit};
 use tooltune::lora::LoraLayout as _;
-use tooltune::lora::{AdapterSlot, Adapters, adapter_slots, principal_factors, take_out};
+use tooltune::lora::{AdapterSlot, Adapters, adapter_slots, principal_factors, subtract_initial};
 use tooltune::models::{BatchContext, Decoder, DecoderConfig, load};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_checkpoints::adapter::{
@@ -68,7 +68,7 @@ fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapter
         weights,
         ComputeDtype::F32,
         &test_device(),
-        &|name, weight| take_out(slots, initial, name, weight),
+        &|name, weight| subtract_initial(slots, initial, name, weight),
     )
     .unwrap();
     adapters.attach(&mut decoder);
@@ -187,7 +187,7 @@ fn residual_norm(adapters: &Adapters) -> f64 {
     let squares = adapters.slots.iter().map(|slot| {
         let name = slot.weight();
         let mut weight = weights.read_f32(&name).unwrap();
-        take_out(&adapters.slots, initial, &name, &mut weight);
+        subtract_initial(&adapters.slots, initial, &name, &mut weight);
         let squares = weight.values.iter().map(|x| f64::from(*x).powi(2));
         squares.sum::<f64>()
     });

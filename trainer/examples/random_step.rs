@@ -28,14 +28,14 @@ use tooltune::device::loss_rows;
 use tooltune::eval::generate::{GenerationOptions, generate};
 use tooltune::lora::Adapters;
 use tooltune::lora::LoraLayout as _;
-use tooltune::models::decoder::{Block, BranchNormWeights, TrainedTables};
+use tooltune::models::decoder::{Block, BranchNormWeights, TrainedMatrices};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
 use tooltune::models::linear_attention::LinearShape;
 use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
-use tooltune::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
+use tooltune::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::{
     AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
@@ -124,7 +124,7 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
-        magnitudes: Magnitudes::None,
+        dora_activations: DoraActivations::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
     let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
@@ -262,7 +262,7 @@ impl RandomWeights {
             blocks: (0..shape.num_hidden_layers).map(block).collect(),
             norm: norm(),
             lm_head,
-            trained: TrainedTables::default(),
+            trained: TrainedMatrices::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::lora::{Adapters, take_out};
+use crate::lora::{Adapters, subtract_initial};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -27,8 +27,7 @@ pub struct BaseModel {
     pub config: DecoderConfig,
     /// Tokenizer.
     pub tokenizer: Tokenizer,
-    /// Chat template, including the one for conversations with tools; or its replacement from the
-    /// config.
+    /// The model's chat templates, with and without tools, or their replacement from the config.
     pub template: ChatTemplate,
     /// Tokens that end a turn.
     pub stop_ids: Vec<u32>,
@@ -40,8 +39,8 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// Same as [`BaseModel::open`]; also if the config has no language model or sets a variable
-    /// that the template never reads.
+    /// As for [`BaseModel::open`]. In addition, the config has no language model, or sets a
+    /// variable that the template never reads.
     pub fn from_config(config: &Config) -> Result<Self, Error> {
         let path = &config.language_model()?.model_name_or_path;
         settings::must_be_here("model.model_name_or_path", path)?;
@@ -61,7 +60,7 @@ impl BaseModel {
 
     /// Opens a model. Reads headers and text files but no weights.
     ///
-    /// `chat_template` is a file or the name of a built-in template; it replaces the model's own.
+    /// `chat_template`, a file or the name of a built-in template, replaces the model's own.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// `config.json` is missing, damaged, or describes another architecture.
+    /// `config.json` is missing, damaged, or describes an unsupported architecture.
     pub fn open_shape(path: &Path) -> Result<DecoderConfig, Error> {
         shape(path, &ModelFiles::read_config(path)?)
     }
@@ -115,7 +114,7 @@ impl BaseModel {
     }
 
     /// Warns about sampling settings in generation_config.json that generation does not apply.
-    pub fn warn_of_choices(&self) {
+    pub fn warn_of_ignored_sampling(&self) {
         if !self.files.choices.is_empty() {
             tracing::warn!(
                 "{}: generation_config.json sets {}, which is ignored: decoding is greedy unless \
@@ -141,13 +140,13 @@ impl BaseModel {
         )?)
     }
 
-    /// Like [`Self::decoder`], but subtracts the principal components that PiSSA adapters took out
-    /// of the base weights.
+    /// Like [`Self::decoder`], but for PiSSA adapters the base weights are the residual, without
+    /// the principal components that initialised the factors.
     ///
     /// # Errors
     ///
     /// Same as [`Self::decoder`].
-    pub fn decoder_beside(
+    pub fn residual_decoder(
         &self,
         adapters: &Adapters,
         compute_dtype: ComputeDtype,
@@ -162,7 +161,7 @@ impl BaseModel {
             &self.files.weights,
             compute_dtype,
             device,
-            &|name, weight| take_out(slots, initial, name, weight),
+            &|name, weight| subtract_initial(slots, initial, name, weight),
         )?)
     }
 }
@@ -181,10 +180,10 @@ fn tokenizer(
     n_embeddings: Option<usize>,
 ) -> Result<Tokenizer, Error> {
     let vocabulary = match &files.tokenizer {
-        TokenizerSource::Json(json) => return tokenizer_of_files(json, files, n_embeddings),
+        TokenizerSource::Json(json) => return tokenizer_from_json(json, files, n_embeddings),
         TokenizerSource::Gguf(vocabulary) => vocabulary,
     };
-    let refused = |error: VocabularyError| Error::Usage(format!("{}: {error}", path.display()));
+    let unsupported = |error: VocabularyError| Error::Usage(format!("{}: {error}", path.display()));
     let (tokenizer, adds_bos) = match vocabulary.model.as_str() {
         "gpt2" => {
             let parts = ByteLevelBpe {
@@ -216,37 +215,37 @@ fn tokenizer(
             )));
         }
     };
-    let tokenizer = tokenizer.map_err(refused)?;
+    let tokenizer = tokenizer.map_err(unsupported)?;
     let adds_bos = vocabulary.add_bos.unwrap_or(adds_bos);
     let bos = vocabulary.bos_token_id.filter(|_| adds_bos);
     Ok(Tokenizer::from_tokenizers(tokenizer).with_bos(bos))
 }
 
 /// Warns that the BPE dropout set in `tokenizer.json` is ignored.
-pub(crate) fn warn_of_dropout(tokenizer: &Path, share: f32) {
+pub(crate) fn warn_of_ignored_dropout(tokenizer: &Path, share: f32) {
     tracing::warn!(
         "{}: model.dropout = {share} is ignored: tokenization is deterministic",
         tokenizer.display()
     );
 }
 
-/// Loads `tokenizer.json` and the tokens that the other tokenizer files add.
-fn tokenizer_of_files(
+/// Loads `tokenizer.json` and adds the tokens of the other tokenizer files.
+fn tokenizer_from_json(
     json: &Path,
     files: &ModelFiles,
     n_embeddings: Option<usize>,
 ) -> Result<Tokenizer, Error> {
     let mut tokenizer = Tokenizer::from_file(json)?;
     if let Some(share) = tokenizer.dropout() {
-        warn_of_dropout(json, share);
+        warn_of_ignored_dropout(json, share);
     }
     let special = &files.special_tokens;
     let unused = [&special.pad_token, &special.unk_token];
     let (mut added, mut n_tokens) = (Vec::new(), tokenizer.vocab_size());
     for token in &files.added_tokens {
         let is_new = tokenizer.token_to_id(&token.content).is_none();
-        // Training and prompts never use pad and unk, and some folders name them without an
-        // embedding.
+        // Some folders define pad and unk tokens without embeddings. Training and prompts never use
+        // them.
         let is_unused = token.id.is_none() && unused.contains(&&Some(token.content.clone()));
         if is_new && is_unused && n_embeddings.is_some_and(|n| n_tokens >= n) {
             tracing::warn!(
@@ -328,7 +327,7 @@ fn chat_template_of(
     Ok(template.with_origin(&origin))
 }
 
-/// The file that contains the chat template, for error messages.
+/// The file or field with the chat template, for error messages.
 fn template_origin(model: &Path, replacement: Option<&Path>) -> String {
     if let Some(file) = replacement {
         return file.display().to_string();
@@ -366,8 +365,8 @@ fn stop_ids(files: &ModelFiles, tokenizer: &Tokenizer, n_embeddings: usize) -> V
         .collect()
 }
 
-/// Whether two paths may name the same model. Copies of a model are in different folders but
-/// usually share the last path component, ignoring case and `.gguf`.
+/// Whether two paths may name the same model: their last components are equal, ignoring case and
+/// `.gguf`. Copies of a model usually have the same name in different folders.
 pub fn same_name(one: &Path, other: &Path) -> bool {
     let name = |path: &Path| {
         let name = path.file_name()?.to_str()?.to_lowercase();

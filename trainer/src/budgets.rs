@@ -1,7 +1,7 @@
 //! Limits on bytes and counts for configs and run files: every budget of this crate.
 //!
 //! Each constant documents its reason. docs/limits.md lists what exceeds each limit and what to do.
-//! Errors about a budget report the requested amount, the limit, and the setting, if there is one.
+//! Errors about a budget contain the requested amount, the limit, and the setting if there is one.
 
 use tooltune_disk::budgets::Limit;
 
@@ -20,8 +20,8 @@ pub const MODEL_LAYERS: usize = 10_000;
 /// Maximum head size of attention; published models use at most 256.
 pub const MODEL_HEAD_DIM: usize = 1 << 16;
 
-/// Maximum number of parameters that the sizes in a config may imply, so that byte counts cannot
-/// overflow: a hundred times the largest models.
+/// Maximum number of parameters implied by the sizes in a config: a hundred times the largest
+/// models. It keeps byte counts from overflowing.
 pub const MODEL_PARAMETERS: u128 = 1 << 44;
 
 /// Maximum bytes read from standard input as one string: twice the longest rendered template.

@@ -1,4 +1,4 @@
-//! Finds the checkpoint of a run that a command names: `best`, `last`, a step or a path.
+//! Finds a checkpoint of a run by `best`, `last`, a step or a path.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ impl CheckpointChoice {
         let valid = run_dir.latest_valid()?;
         for (checkpoint, problem) in &valid.rejected {
             tracing::warn!(
-                "skipped {}, because it is damaged: {problem}",
+                "skipped the damaged checkpoint {}: {problem}",
                 checkpoint.path.display()
             );
         }
@@ -66,8 +66,8 @@ impl CheckpointChoice {
         })
     }
 
-    /// Describes the checkpoint that [`resolve`](Self::resolve) found by step and rank; `None` for
-    /// a step or path that the user named.
+    /// Describes the result of [`resolve`](Self::resolve) by its step and its rank; `None` if the
+    /// user named a step or path.
     ///
     /// # Errors
     ///
@@ -136,17 +136,17 @@ fn find_by_step(run: &Path, step: u64) -> Result<PathBuf, Error> {
 /// The error for a checkpoint that a run does not have.
 pub(crate) fn no_checkpoint(run: &Path, requested: &str, listed: &[Checkpoint]) -> Error {
     let steps: Vec<String> = listed.iter().map(|one| one.step.to_string()).collect();
-    let there = match steps.as_slice() {
+    let existing = match steps.as_slice() {
         [] => "it has none".to_owned(),
         steps => format!("it has checkpoints at steps {}", steps.join(", ")),
     };
     Error::Usage(format!(
-        "{requested}: no such checkpoint in {}; {there}",
+        "{requested}: no such checkpoint in {}; {existing}",
         run.display()
     ))
 }
 
-/// An adapter directory as it is; a checkpoint of any run only if it is whole.
+/// Accepts any adapter directory, but a checkpoint only if it is complete.
 fn verify_adapter_dir(path: &Path) -> Result<PathBuf, Error> {
     let canonical = std::fs::canonicalize(path).map_err(Error::io(path, "open"))?;
     if let Some(run) = canonical.parent() {

@@ -1,8 +1,8 @@
-//! Opens the device that a command computes on and starts the CPU threads; no other module does.
+//! Opens the compute device of a command and starts the CPU threads. No other module does this.
 //!
 //! `Device::default()` is never used: in a build with CUDA it selects the first GPU even if the
-//! machine has none. Burn panics on its own thread if a CUDA library is missing, so [`cuda_needs`]
-//! checks every requirement first. `tooltune doctor` prints the same checks.
+//! machine has none. If a CUDA library is missing, Burn panics in one of its threads, so
+//! [`cuda_needs`] checks every requirement first. `tooltune doctor` prints the same checks.
 
 use burn::tensor::Device;
 use tooltune_kernels::cpu::malloc_tuning;
@@ -16,11 +16,12 @@ use crate::process::available_memory_bytes;
 #[cfg(feature = "cuda")]
 use crate::process::cache_folder;
 
-/// Supervised rows whose logits are in memory at a time on a CPU: 128 rows of 49,152 are 25 MB.
+/// Number of supervised rows whose logits are in memory at a time on a CPU: 128 rows of 49,152 are
+/// 25 MB.
 const LOSS_ROWS_ON_CPU: usize = 128;
 
-/// The same on a GPU. Fewer rows would leave the GPU waiting for memory; 1,024 rows of 128,256 in
-/// bf16 are 263 MB.
+/// Like [`LOSS_ROWS_ON_CPU`], on a GPU. With fewer rows, the GPU would be limited by memory
+/// bandwidth; 1,024 rows of 128,256 in bf16 are 263 MB.
 pub(crate) const LOSS_ROWS_ON_GPU: usize = 1024;
 
 /// Number of supervised rows whose logits are in memory at a time on this device.
@@ -43,14 +44,14 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     None
 }
 
-/// Threads that prepare attention plans for a run; dropping the value stops them.
+/// Threads that compile attention plans for a run. They stop when the value is dropped.
 #[derive(Debug, Default)]
 pub struct PlanPrefetch {
     #[cfg(feature = "cuda")]
     _threads: Option<gpu::PlanPrefetch>,
 }
 
-/// Starts preparing bf16 attention plans for the given micro-batches, each a list of document
+/// Starts compiling bf16 attention plans for the given micro-batches, each a list of document
 /// lengths. Does nothing on a CPU.
 ///
 /// - `heads`: number of query heads, number of key/value heads, head size
@@ -133,8 +134,8 @@ const NOT_BUILT: &str = "this build does not include CUDA";
 #[cfg(not(feature = "cuda"))]
 const BUILD: &str = "build with `cargo build --release --features cuda`";
 
-/// Checks the requirements of GPU `index` in order. Requirements that cannot be checked because an
-/// earlier one is missing are left out.
+/// Checks the requirements of GPU `index` in order. If one is missing, the requirements that depend
+/// on it are left out.
 #[cfg(not(feature = "cuda"))]
 pub fn cuda_needs(_: usize) -> Vec<Need> {
     vec![Need {
@@ -144,8 +145,8 @@ pub fn cuda_needs(_: usize) -> Vec<Need> {
     }]
 }
 
-/// Checks the requirements of GPU `index` in order. Requirements that cannot be checked because an
-/// earlier one is missing are left out.
+/// Checks the requirements of GPU `index` in order. If one is missing, the requirements that depend
+/// on it are left out.
 #[cfg(feature = "cuda")]
 pub fn cuda_needs(index: usize) -> Vec<Need> {
     let driver = gpu::driver();
@@ -226,15 +227,16 @@ fn describe_gpus(gpus: &[gpu::Gpu], index: usize) -> Result<String, String> {
     }
 }
 
-/// Starts the compute threads: `threads` in all, including the calling thread, or one per core.
+/// Starts the compute threads: `threads` in total, including the calling thread; one per core by
+/// default.
 ///
-/// The calling thread takes part. If it handed all work to others, each operation would wake one
-/// more thread and wait for it, which makes small operations up to a third slower.
+/// The calling thread also computes. If it only waited, each operation would have to wake one more
+/// thread, which makes small operations up to a third slower.
 ///
 /// # Errors
 ///
-/// The number is 0 or too large, or the threads already run: a process starts them once, before
-/// anything else.
+/// The number is 0 or too large, or the threads are already running: a process starts them once,
+/// before anything else.
 pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
     if let Some(threads) = threads {
         check_threads(
@@ -253,8 +255,8 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
     started.map_err(|error| Error::Usage(format!("cannot start the compute threads: {error}")))
 }
 
-/// Rejects invalid thread counts: 0, which would start one per core, and counts so large that
-/// thread stacks exhaust memory and end the process.
+/// Rejects 0, which would start one thread per core, and counts so large that the thread stacks
+/// exhaust the memory and abort the process.
 fn check_threads(threads: usize, cores: usize) -> Result<(), Error> {
     let most = (8 * cores).max(256);
     let refused = |problem: String| {

@@ -1,7 +1,7 @@
-//! Checks this machine: what is installed, what is missing, and how to fix it.
+//! Checks this machine, and reports what is installed, what is missing and how to fix it.
 //!
-//! Every check tests the real thing: the CUDA driver lists its GPUs, libraries are loaded, a file
-//! is created in the run's folder. For the hub token only its presence is checked.
+//! The checks use the resources themselves: the CUDA driver lists its GPUs, libraries are loaded, a
+//! file is created in the run's folder. Only for the hub token, they check just its presence.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::recipes::run_files::{check_writable, nearest_folder};
 pub enum Verdict {
     /// The check passed.
     Good,
-    /// Works, with a remark.
+    /// The check passed, with a remark.
     Note,
     /// A run would fail; contains the fix.
     Bad(String),
@@ -32,7 +32,7 @@ pub enum Verdict {
 pub struct Finding {
     /// Subject of the check.
     pub subject: &'static str,
-    /// Result of the check, in words.
+    /// Description of the result.
     pub detail: String,
     /// Severity.
     pub verdict: Verdict,
@@ -65,7 +65,7 @@ impl Finding {
 }
 
 /// Checks the machine and what `config` needs from it.
-pub fn examine(config: Option<&Config>, device: Device) -> Vec<Finding> {
+pub fn check_machine(config: Option<&Config>, device: Device) -> Vec<Finding> {
     let with_model = config.filter(|config| config.model.is_some());
     let run = with_model.map(|config| (config, open_model(config)));
     let mut findings = vec![processor(), memory(run.as_ref()), disk(run.as_ref())];
@@ -145,7 +145,7 @@ fn features() -> Vec<&'static str> {
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
     ];
     all.into_iter()
-        .filter_map(|(name, is_there)| is_there.then_some(name))
+        .filter_map(|(name, is_detected)| is_detected.then_some(name))
         .collect()
 }
 
@@ -197,13 +197,13 @@ fn disk(run: Option<&Run>) -> Finding {
     let output_dir = run.map_or(Path::new("."), |(config, _)| &config.train.output_dir);
     let disk = Disk::measure(output_dir, run.and_then(checkpoint_bytes));
     match (disk.free, disk.is_scarce()) {
-        (None, _) => Finding::note("disk", disk.words()),
-        (Some(_), false) => Finding::good("disk", disk.words()),
-        (Some(_), true) => Finding::bad("disk", disk.words(), REMEDY),
+        (None, _) => Finding::note("disk", disk.describe()),
+        (Some(_), false) => Finding::good("disk", disk.describe()),
+        (Some(_), true) => Finding::bad("disk", disk.describe(), REMEDY),
     }
 }
 
-/// Bytes of the kept checkpoints plus the one being written.
+/// Bytes of all checkpoints to keep, plus one being written.
 fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     let n_adapter = config
         .lora
@@ -247,7 +247,7 @@ fn cuda(device: Device) -> Vec<Finding> {
     findings
 }
 
-/// Checks for the optional libraries that are faster than the kernels compiled by NVRTC.
+/// Checks for optional libraries, which are faster than the kernels compiled by NVRTC.
 #[cfg(feature = "cuda")]
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
@@ -276,7 +276,7 @@ fn faster_libraries() -> Vec<Finding> {
     Vec::new()
 }
 
-/// Reports where the hub token is set, never its value.
+/// Reports where the hub token is set, but never its value.
 fn hub_token() -> Finding {
     let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
         .into_iter()

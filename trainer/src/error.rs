@@ -1,4 +1,4 @@
-//! All errors that end a command, and their exit statuses.
+//! The errors that end a command, and their exit statuses.
 
 use std::path::PathBuf;
 
@@ -31,13 +31,13 @@ use crate::models::config::DecoderConfigError;
 use crate::optim::StepError;
 use crate::out_of_memory::OutOfMemory;
 
-/// Why a command failed.
+/// An error that ends a command.
 #[derive(Debug, Error)]
 pub enum Error {
     /// Invalid config file or option.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A command for language models was used on a config without one.
+    /// The command needs a language model, but the config has none.
     #[error(transparent)]
     NoLanguageModel(#[from] NoLanguageModel),
     /// Invalid option or combination of options; the message includes the fix.
@@ -45,7 +45,7 @@ pub enum Error {
     Usage(String),
     /// The rows contain nothing that a suite can evaluate.
     #[error("{0}")]
-    NothingToAsk(String),
+    NothingToEvaluate(String),
     /// Invalid row of a data file.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -121,7 +121,7 @@ pub enum Error {
         /// The wrong fields and their types.
         wrong: String,
     },
-    /// Suite samples that cannot be asked or scored, or invalid files of a suite.
+    /// Suite samples that cannot be prompted or scored, or invalid suite files.
     #[error(transparent)]
     Suite(Box<dyn std::error::Error + Send + Sync>),
     /// A suite's file that cannot be read.
@@ -133,8 +133,8 @@ pub enum Error {
     /// A data set that cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// A server that does not return the requested completion or its tools; the message includes
-    /// what to check.
+    /// A server that does not return the requested completion or list of tools; the message
+    /// includes what to check.
     #[error("{option}: {message}")]
     Endpoint {
         /// Option that names the server.
@@ -174,7 +174,7 @@ pub enum Error {
     /// The device cannot be opened.
     #[error("{0}")]
     Device(String),
-    /// A planned run that needs more memory than is available.
+    /// The planned run needs more memory than is available.
     #[error(
         "the run does not fit: it needs {needed}, but only {available} are available. {advice}"
     )]
@@ -223,9 +223,9 @@ pub enum Error {
          again"
     )]
     NonFiniteWeights {
-        /// What is not finite because of them.
+        /// The value that is not finite because of these weights.
         what: String,
-        /// Files and tensors with such weights.
+        /// The files and tensors with weights that are not finite.
         tensors: String,
     },
     /// The logits are not finite although the weights are.
@@ -278,7 +278,8 @@ pub enum Error {
         /// How to fix it.
         remedy: &'static str,
     },
-    /// The reader of standard output closed it; commands that write a stream then end silently.
+    /// The reader of standard output closed it. Commands that write a stream then end without a
+    /// message.
     #[error("standard output was closed by its reader")]
     ReaderGone,
     /// A signal stopped the run after its state was saved.
@@ -359,7 +360,7 @@ fn of_pipeline(error: &PipelineError) -> u8 {
 
 /// Errors of suites, which become [`Error::Suite`] or [`Error::SuiteFile`].
 pub trait SuiteError: std::error::Error + Send + Sync + 'static {
-    /// Whether a file cannot be read, so no row is wrong.
+    /// Whether the error is an unreadable file rather than an invalid row.
     fn is_system_error(&self) -> bool {
         false
     }
@@ -375,7 +376,7 @@ impl<E: SuiteError> From<E> for Error {
 }
 
 impl Error {
-    /// Whether the work was ended by a signal and not by a failure.
+    /// Whether a signal ended the work, rather than a failure.
     pub fn is_stop(&self) -> bool {
         matches!(
             self,
@@ -387,9 +388,9 @@ impl Error {
     }
 
     /// The exit status of the process: 2 config, 3 data, 4 out of device memory, 5 non-finite, 75
-    /// stopped by SIGTERM with state saved, 128 plus the signal number for other work stopped by a
-    /// signal, otherwise 1. A run stopped by SIGINT exits with 130 even if its state was saved: the
-    /// user who pressed Ctrl-C needs no restart.
+    /// stopped by SIGTERM with saved state, 128 plus the signal number if a signal stopped other
+    /// work, otherwise 1. A run stopped by SIGINT exits with 130 even if its state was saved: 75
+    /// asks a scheduler to restart the run, which a user who pressed Ctrl-C does not want.
     pub fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_unreadable_file() => 1,
@@ -397,7 +398,7 @@ impl Error {
             Self::Config(_)
             | Self::NoLanguageModel(_)
             | Self::Usage(_)
-            | Self::NothingToAsk(_)
+            | Self::NothingToEvaluate(_)
             | Self::Lora(_)
             | Self::Device(_)
             | Self::Synth(_)
@@ -460,7 +461,7 @@ impl Error {
         }
     }
 
-    /// Whether a data file cannot be read, so no row is wrong.
+    /// Whether the error is an unreadable data file rather than an invalid row.
     fn is_unreadable_file(&self) -> bool {
         match self {
             Self::Data(error) | Self::Convert(ConvertError::Rows(error)) => error.is_system_error(),
@@ -487,7 +488,7 @@ impl Error {
         }
     }
 
-    /// Wraps the failure of a step with the result of saving the run as it was before that step.
+    /// Wraps the failure of a step with the result of saving the run in its state before the step.
     pub(crate) fn with_saved_step(self, saved: Result<PathBuf, Self>) -> Self {
         match saved {
             Ok(checkpoint) => Self::StepFailed {

@@ -1,9 +1,9 @@
 //! Handles SIGTERM and SIGINT: ends the process at once, or sets a flag for loops that have state
 //! to save.
 //!
-//! While nothing can be lost (reading files, preparing rows, loading a model, before the first
-//! step), a signal ends the program at once with status 128 plus its number. This uses handlers
-//! instead of the default action because process 1 of a container has no default action.
+//! While there is nothing to save (reading files, preparing rows, loading a model, before the first
+//! step), a signal ends the program at once with status 128 plus its number. Handlers do this
+//! instead of the default action, because process 1 of a container has no default action.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Once};
@@ -20,18 +20,18 @@ struct Signals {
     /// Whether the next signal ends the program.
     ends_at_once: Arc<AtomicBool>,
     /// Whether a signal has arrived that did not end the program.
-    has_come: Arc<AtomicBool>,
+    has_arrived: Arc<AtomicBool>,
     /// Signal number; 0 until one arrives.
     number: Arc<AtomicUsize>,
 }
 
 static SIGNALS: LazyLock<Signals> = LazyLock::new(|| Signals {
     ends_at_once: Arc::new(AtomicBool::new(true)),
-    has_come: Arc::default(),
+    has_arrived: Arc::default(),
     number: Arc::default(),
 });
 
-/// Installs handlers for SIGTERM and SIGINT; from now on they end the program at once.
+/// Installs handlers for SIGTERM and SIGINT; from now on these signals end the program at once.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ fn register() -> std::io::Result<()> {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, ends.clone())?;
         signal_hook::flag::register(signal, ends.clone())?;
         signal_hook::flag::register_usize(signal, signals.number.clone(), number)?;
-        signal_hook::flag::register(signal, signals.has_come.clone())?;
+        signal_hook::flag::register(signal, signals.has_arrived.clone())?;
     }
     Ok(())
 }
@@ -63,9 +63,9 @@ pub fn signal() -> Option<i32> {
     i32::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// The flag set by a signal that does not end the program, for loops in other crates.
+/// The flag that a signal sets if it does not end the program. Loops in other crates check it.
 pub fn flag() -> Arc<AtomicBool> {
-    SIGNALS.has_come.clone()
+    SIGNALS.has_arrived.clone()
 }
 
 /// While this value lives, the first signal requests an orderly stop and the second ends the
@@ -74,12 +74,12 @@ pub fn flag() -> Arc<AtomicBool> {
 pub struct Interrupt(());
 
 impl Interrupt {
-    /// Starts handling signals by flag instead of ending at once. A signal that arrived during an
-    /// earlier `Interrupt` still requests a stop. The first signal prints a message when it
-    /// arrives.
+    /// From now on, a signal sets a flag instead of ending the program at once. A signal that
+    /// arrived during an earlier `Interrupt` still counts. A message is printed when the first
+    /// signal arrives.
     pub fn begin() -> Self {
-        static ANSWERING: Once = Once::new();
-        ANSWERING.call_once(answer_signals);
+        static ANNOUNCING: Once = Once::new();
+        ANNOUNCING.call_once(announce_signals);
         let interrupt = Self(());
         SIGNALS
             .ends_at_once
@@ -87,27 +87,27 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whether a signal has arrived, and clears it: the interrupted work continues with something
-    /// else.
+    /// Returns whether a signal has arrived, and clears the flag. Use it if the work continues
+    /// after the interruption.
     pub fn take(&self) -> bool {
         SIGNALS.number.store(0, Ordering::Relaxed);
         SIGNALS.ends_at_once.store(false, Ordering::Relaxed);
-        SIGNALS.has_come.swap(false, Ordering::Relaxed)
+        SIGNALS.has_arrived.swap(false, Ordering::Relaxed)
     }
 
     /// Whether a signal has arrived.
     pub fn is_set(&self) -> bool {
-        SIGNALS.has_come.load(Ordering::Relaxed)
+        SIGNALS.has_arrived.load(Ordering::Relaxed)
     }
 }
 
-/// Prints a message as soon as a signal arrives, from a thread of its own. If that thread cannot
-/// start, the work still stops in order and reports the signal at its end.
-fn answer_signals() {
+/// Starts a thread that prints a message as soon as a signal arrives. If the thread cannot start,
+/// the work still stops in order and reports the signal at its end.
+fn announce_signals() {
     let Ok(mut arriving) = Arriving::new([SIGINT, SIGTERM]) else {
         return;
     };
-    let answer = move || {
+    let announce = move || {
         if let Some(signal) = arriving.forever().next() {
             let name = match signal {
                 SIGTERM => "SIGTERM",
@@ -119,7 +119,7 @@ fn answer_signals() {
         }
     };
     let name = "signals".to_owned();
-    let _ = std::thread::Builder::new().name(name).spawn(answer);
+    let _ = std::thread::Builder::new().name(name).spawn(announce);
 }
 
 impl Drop for Interrupt {

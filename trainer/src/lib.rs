@@ -1,15 +1,16 @@
-//! The trainer: models, steps, recipes, evaluation and export on top of the leaf crates.
+//! The trainer: models, training steps, recipes, evaluation and export, built on the other crates.
 //!
-//! In reading order: [`config`] parses settings; [`base_model`], [`models`] and [`lora`] build the
-//! network and [`retriever`] the embedding model; [`optim`] computes one update; [`recipes`] run
-//! the whole training; [`eval`] evaluates checkpoints; [`export`] writes files for serving.
-//! [`plan`] predicts the memory and time of a run; [`doctor`] checks the machine.
+//! Read the modules in this order. [`config`] parses settings. [`base_model`], [`models`] and
+//! [`lora`] build the network, and [`retriever`] the embedding model. [`optim`] computes one
+//! update, and [`recipes`] run the whole training. [`eval`] evaluates checkpoints, and [`export`]
+//! writes files for serving. [`plan`] predicts the memory and time of a run; [`doctor`] checks the
+//! machine.
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //! use tooltune::config::MetricExpression;
 //!
-//! // What a checkpoint is selected by.
+//! // The metric that selects the best checkpoint.
 //! let metric = MetricExpression::parse("0.5*slot.mean + 0.5*goat.sa")?;
 //! let measured = BTreeMap::from([("slot.mean".to_owned(), 0.8), ("goat.sa".to_owned(), 0.4)]);
 //! assert!((metric.value(&measured).unwrap_or_default() - 0.6).abs() < 1e-12);

@@ -15,8 +15,8 @@ use tooltune_terminal::{fitting_text, log_layer, with_colors_only};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Stack size of the command thread, independent of `ulimit -s`: four times the usual size of the
-/// first thread. Pages are allocated only when used.
+/// Stack size of the command thread, independent of `ulimit -s`: four times the default size of the
+/// main thread. Pages are allocated only when they are used.
 const STACK_BYTES: usize = 32 << 20;
 
 /// Exit status after a failed memory allocation.
@@ -26,7 +26,8 @@ const NO_MEMORY: u8 = 4;
 static HEAP: ReportingAllocator = ReportingAllocator;
 
 fn main() -> ExitCode {
-    // A sandbox stage must be single-threaded: enter it before any thread starts, and without clap.
+    // A sandbox stage must be single-threaded, so enter it before any thread starts, and without
+    // clap.
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == SANDBOX_STAGE) {
         return tooltune_sandbox::enter(arguments);
@@ -49,8 +50,8 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     tracing_subscriber::registry().with(log_layer()).init();
-    process::survive_file_limit();
-    match commands::run(Cli::of_process()) {
+    process::handle_file_limit_signal();
+    match commands::run(Cli::from_env()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
@@ -63,7 +64,7 @@ fn run() -> ExitCode {
 /// the exit status reports the failure.
 fn print_failure(message: &str) {
     let mut stderr = std::io::stderr();
-    let text = match process::limits_behind(message) {
+    let text = match process::exceeded_limits(message) {
         Some(limits) => format!("tooltune: {message}; {limits}"),
         None => format!("tooltune: {message}"),
     };

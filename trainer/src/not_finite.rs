@@ -1,18 +1,18 @@
-//! Finds the cause of losses and logits that are NaN or infinite from the first one on.
+//! Finds the cause if the very first loss or logits are NaN or infinite.
 
 use tooltune_checkpoints::weights::Weights;
 
 use crate::error::Error;
 
-/// Maximum number of tensors to name; a damaged file may contain thousands.
-const N_NAMED: usize = 5;
+/// Maximum number of tensors in the message; a damaged file may contain thousands.
+const MAX_LISTED: usize = 5;
 
-/// Checks whether base weights that are not finite explain why `what` is not finite. Call it before
-/// the first update, when the trained weights cannot be the cause.
+/// Checks whether `what` is not finite because base weights are not finite. Call it before the
+/// first update, when the trained weights cannot be the cause.
 ///
 /// # Errors
 ///
-/// Names the tensors that are not finite and their files; or a file cannot be read.
+/// Base weights are not finite (the error names the tensors and files), or a file cannot be read.
 pub(crate) fn blame_weights(weights: &Weights, what: &str) -> Result<(), Error> {
     let tensors_found = weights.not_finite()?;
     if tensors_found.is_empty() {
@@ -20,14 +20,14 @@ pub(crate) fn blame_weights(weights: &Weights, what: &str) -> Result<(), Error> 
     }
     let names: Vec<String> = tensors_found
         .iter()
-        .take(N_NAMED)
+        .take(MAX_LISTED)
         .map(ToString::to_string)
         .collect();
     let mut tensors = names.join(", ");
-    if tensors_found.len() > N_NAMED {
+    if tensors_found.len() > MAX_LISTED {
         tensors.push_str(&format!(
             " and {} more tensors",
-            tensors_found.len() - N_NAMED
+            tensors_found.len() - MAX_LISTED
         ));
     }
     Err(Error::NonFiniteWeights {
@@ -36,7 +36,7 @@ pub(crate) fn blame_weights(weights: &Weights, what: &str) -> Result<(), Error> 
     })
 }
 
-/// Fails at the end of a run if none of its `steps` was followed by an update.
+/// Returns an error at the end of a run if none of its `steps` steps updated the model.
 ///
 /// # Errors
 ///

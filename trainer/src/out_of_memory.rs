@@ -1,8 +1,8 @@
-//! Turns Burn's panic on an exhausted device into an error with the requested size.
+//! Turns Burn's out-of-memory panic into an error with the requested size.
 //!
-//! On a GPU, memory is allocated asynchronously, so Burn can only panic when a result is read. Such
-//! panics are caught here and not printed; all other panics pass through. On a CPU the operating
-//! system decides, and there is nothing to catch.
+//! On a GPU, memory is allocated asynchronously, so Burn reports a failed allocation by a panic
+//! when a result is read. This module catches these panics without printing them; all other panics
+//! pass through. On a CPU, the operating system ends the process, and there is nothing to catch.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
@@ -33,12 +33,12 @@ pub const GENERATION_SETTINGS: [&str; 3] = [
     "lower eval.max_new_tokens",
 ];
 
-/// An exhausted device.
+/// The device ran out of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", self.words())]
+#[error("{}", self.message())]
 pub struct OutOfMemory {
     /// Bytes of the failed allocation, if the driver reported them.
-    pub asked_bytes: Option<u64>,
+    pub requested_bytes: Option<u64>,
     /// Planned memory use, largest part first, as "name size".
     pub parts: Vec<String>,
     /// Settings that reduce memory.
@@ -48,24 +48,24 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    fn words(&self) -> String {
-        let mut words = "the device is out of memory".to_owned();
-        if let Some(bytes) = self.asked_bytes {
-            words += &format!(": an allocation of {bytes} bytes failed");
+    fn message(&self) -> String {
+        let mut message = "the device is out of memory".to_owned();
+        if let Some(bytes) = self.requested_bytes {
+            message += &format!(": an allocation of {bytes} bytes failed");
         }
         if !self.parts.is_empty() {
-            words += &format!("; planned use: {}", self.parts.join(", "));
+            message += &format!("; planned use: {}", self.parts.join(", "));
         }
-        words += &format!("; to use less, {}", self.settings.join("; or "));
+        message += &format!("; to use less, {}", self.settings.join("; or "));
         if let Some(path) = &self.checkpoint {
             let path = path.display();
-            words += &format!("; {path} is saved, and the same command resumes from there");
+            message += &format!("; {path} is saved, and the same command resumes from there");
         }
-        words
+        message
     }
 }
 
-/// Runs work on a device.
+/// Runs `work` on a device.
 ///
 /// # Errors
 ///
@@ -78,20 +78,20 @@ pub fn catch_out_of_memory<T, E: From<OutOfMemory>>(
     let before = Arc::new(take_hook());
     let others = Arc::clone(&before);
     set_hook(Box::new(move |panic| {
-        if !tells_of_memory(panic.payload()) {
+        if !is_out_of_memory(panic.payload()) {
             others(panic);
         }
     }));
     let outcome = catch_unwind(AssertUnwindSafe(work));
     drop(take_hook());
-    // The hook, dropped above, was the only other owner.
+    // The hook was the only other owner, and it was dropped above.
     if let Ok(before) = Arc::try_unwrap(before) {
         set_hook(before);
     }
     match outcome {
         Ok(outcome) => outcome,
-        Err(payload) if tells_of_memory(payload.as_ref()) => Err(E::from(OutOfMemory {
-            asked_bytes: text_of(payload.as_ref()).and_then(asked_bytes),
+        Err(payload) if is_out_of_memory(payload.as_ref()) => Err(E::from(OutOfMemory {
+            requested_bytes: panic_message(payload.as_ref()).and_then(requested_bytes),
             parts: Vec::new(),
             settings,
             checkpoint: None,
@@ -100,7 +100,7 @@ pub fn catch_out_of_memory<T, E: From<OutOfMemory>>(
     }
 }
 
-/// Prefixes of CubeCL's messages: `IoError::OutOfMemory`, `IoError::BufferTooBig` and
+/// Prefixes of CubeCL's out-of-memory messages: `IoError::OutOfMemory`, `IoError::BufferTooBig` and
 /// `LaunchError::OutOfMemory`.
 const MESSAGES: [&str; 3] = [
     "out of device memory allocating ",
@@ -108,19 +108,19 @@ const MESSAGES: [&str; 3] = [
     "An out-of-memory error happened during launch",
 ];
 
-fn tells_of_memory(payload: &(dyn Any + Send)) -> bool {
-    text_of(payload).is_some_and(|text| MESSAGES.iter().any(|message| text.contains(message)))
+fn is_out_of_memory(payload: &(dyn Any + Send)) -> bool {
+    panic_message(payload).is_some_and(|text| MESSAGES.iter().any(|message| text.contains(message)))
 }
 
-fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
     payload
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
 }
 
-/// The number after the first of these messages that has one.
-fn asked_bytes(text: &str) -> Option<u64> {
+/// The number of bytes in the message, if it has one.
+fn requested_bytes(text: &str) -> Option<u64> {
     MESSAGES[..2].iter().find_map(|message| {
         let after = &text[text.find(message)? + message.len()..];
         let digits = after.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_device_without_memory_is_an_error_with_its_own_exit_status() {
-        // As Burn reports reading the loss after CubeCL failed to allocate memory.
+    fn an_out_of_memory_panic_is_an_error_with_its_own_exit_status() {
+        // Burn's message when the loss is read after CubeCL failed to allocate memory.
         let read = "Error while reading data: use `try_into_data` instead to catch the error at \
                     runtime: An error happened during execution\nCaused by:\n  An IO error happened\n\
                     Caused by:\n  out of device memory allocating 4294967296 bytes\nBacktrace";
@@ -158,14 +158,14 @@ mod tests {
         let Err(Error::OutOfMemory(out_of_memory)) = panics_with(launch) else {
             panic!("a launch without memory is caught");
         };
-        assert_eq!(out_of_memory.asked_bytes, None);
+        assert_eq!(out_of_memory.requested_bytes, None);
     }
 
     #[test]
-    fn other_panics_and_other_errors_pass() {
+    fn other_panics_and_errors_pass_through() {
         let outcome = catch_unwind(|| panics_with("index out of bounds"));
         let payload = outcome.expect_err("the panic passes");
-        assert_eq!(text_of(payload.as_ref()), Some("index out of bounds"));
+        assert_eq!(panic_message(payload.as_ref()), Some("index out of bounds"));
         let usage = catch_out_of_memory(TRAINING_SETTINGS, || -> Result<(), Error> {
             Err(Error::Usage("--x".to_owned()))
         });
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn the_message_names_memory_in_use_and_saved_state() {
         let error = OutOfMemory {
-            asked_bytes: Some(1 << 30),
+            requested_bytes: Some(1 << 30),
             parts: vec!["base weights 15.0 GiB".to_owned()],
             settings: GENERATION_SETTINGS,
             checkpoint: Some(PathBuf::from("runs/a/checkpoint-000020")),

@@ -39,10 +39,10 @@ pub fn rss_bytes() -> Option<u64> {
 }
 
 /// Memory available to a new process without swapping, in bytes; `None` if the system does not
-/// report it. Takes into account the limits of the control group (minus memory that cannot be
-/// reclaimed) and of the address space (`ulimit -v`, minus what is mapped).
+/// report it. Respects the limits of the control group (minus memory that cannot be reclaimed) and
+/// of the address space (`ulimit -v`, minus mapped memory).
 pub fn available_memory_bytes() -> Option<u64> {
-    let of_machine = kibibytes("/proc/meminfo", "MemAvailable:");
+    let machine_bytes = kibibytes("/proc/meminfo", "MemAvailable:");
     let limit: Option<u64> = read_to_string("/sys/fs/cgroup/memory.max")
         .ok()
         .and_then(|text| text.trim().parse().ok());
@@ -50,11 +50,14 @@ pub fn available_memory_bytes() -> Option<u64> {
     let anonymous = stat
         .lines()
         .find_map(|line| line.strip_prefix("anon ")?.parse::<u64>().ok());
-    let of_group = limit
+    let group_bytes = limit
         .zip(anonymous)
         .map(|(limit, used)| limit.saturating_sub(used));
-    let of_space = address_space_left();
-    [of_machine, of_group, of_space].into_iter().flatten().min()
+    let address_space_bytes = address_space_left();
+    [machine_bytes, group_bytes, address_space_bytes]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// Bytes that this process may still map, if limited.
@@ -65,13 +68,13 @@ fn address_space_left() -> Option<u64> {
     Some(most.saturating_sub(mapped))
 }
 
-/// Always `None`: this system has no such limit.
+/// Always `None` on this system.
 #[cfg(not(unix))]
 fn address_space_left() -> Option<u64> {
     None
 }
 
-/// Reads line `key` of a proc file, given in kibibytes, and returns bytes.
+/// Returns the value of line `key` of a proc file, which is in kibibytes, in bytes.
 fn kibibytes(file: &str, key: &str) -> Option<u64> {
     let text = read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(key))?;
@@ -81,7 +84,8 @@ fn kibibytes(file: &str, key: &str) -> Option<u64> {
 
 /// CPU seconds of all threads so far, user and system; 0 if the system does not report them.
 pub fn cpu_seconds() -> f64 {
-    // Fields 14 and 15 of proc(5), after the name, which may contain spaces; in ticks of 1/100 s.
+    // Fields 14 and 15 of proc_pid_stat(5), in ticks of 1/100 s. Count after the process name,
+    // which may contain spaces.
     let Ok(stat) = read_to_string("/proc/self/stat") else {
         return 0.0;
     };
@@ -98,10 +102,10 @@ pub fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// Makes writes beyond the file size limit fail with an error, like on a full disk, instead of
+/// Makes a write beyond the file size limit fail with an error, as on a full disk, instead of
 /// ending the process. Child processes are not affected.
 #[cfg(unix)]
-pub fn survive_file_limit() {
+pub fn handle_file_limit_signal() {
     // Child processes would inherit an ignored signal, but not a handler that does nothing.
     let nothing = Arc::new(AtomicBool::new(false));
     if signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nothing).is_err() {
@@ -112,14 +116,14 @@ pub fn survive_file_limit() {
     }
 }
 
-/// Does nothing: the platform has no such signal.
+/// Does nothing: this platform has no SIGXFSZ.
 #[cfg(not(unix))]
-pub fn survive_file_limit() {}
+pub fn handle_file_limit_signal() {}
 
 /// Describes the process limits that may have caused an error whose message contains an OS error
 /// number; `None` if no such limit is set.
 #[cfg(unix)]
-pub fn limits_behind(message: &str) -> Option<String> {
+pub fn exceeded_limits(message: &str) -> Option<String> {
     let limits = [
         (
             Errno::FBIG,
@@ -157,17 +161,17 @@ pub fn limits_behind(message: &str) -> Option<String> {
         .filter_map(|(errno, resource, subject, unit)| {
             let is_named = message.contains(&format!("(os error {})", errno.raw_os_error()));
             // EAGAIN also means a busy lock or socket.
-            let is_meant = is_named && (errno != Errno::AGAIN || message.contains("thread"));
-            let most = getrlimit(resource).current.filter(|_| is_meant)?;
+            let is_this_limit = is_named && (errno != Errno::AGAIN || message.contains("thread"));
+            let most = getrlimit(resource).current.filter(|_| is_this_limit)?;
             Some(format!("{subject} at most {most} {unit}"))
         });
     let reached: Vec<String> = reached.collect();
     (!reached.is_empty()).then(|| format!("{}; raise that limit", reached.join(", ")))
 }
 
-/// Always `None`: this system has no such limits.
+/// Always `None` on this system.
 #[cfg(not(unix))]
-pub fn limits_behind(_: &str) -> Option<String> {
+pub fn exceeded_limits(_: &str) -> Option<String> {
     None
 }
 
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn a_system_error_names_the_exceeded_limit() {
         let most = getrlimit(Resource::Nofile).current;
-        let hint = limits_behind("a.jsonl: cannot read: Too many open files (os error 24)");
+        let hint = exceeded_limits("a.jsonl: cannot read: Too many open files (os error 24)");
         let expected = most.map(|most| {
             format!(
                 "this process can open at most {most} files at once (ulimit -n); raise that limit"
@@ -189,7 +193,7 @@ mod tests {
             "No such file or directory (os error 2)",
             "run/lock: Resource temporarily unavailable (os error 11)",
         ] {
-            assert_eq!(limits_behind(other), None);
+            assert_eq!(exceeded_limits(other), None);
         }
     }
 }

@@ -24,7 +24,7 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use crate::error::Error;
 use tooltune_terminal::{counted, log_layer};
 
-/// Subfolder of a run for its profile.
+/// Subfolder of the run directory for the profile.
 const PROFILE_DIR: &str = "profile";
 
 /// Calls and time of an operation.
@@ -47,8 +47,8 @@ impl OperationTime {
     }
 }
 
-/// Profiles some steps of a run, starting with the second: the first compiles kernels and fills
-/// caches.
+/// Profiles steps of a run. It starts with the second step, because the first one compiles kernels
+/// and fills caches.
 #[derive(Debug)]
 pub struct ProfiledSteps {
     dir: PathBuf,
@@ -70,7 +70,7 @@ struct Running {
     /// Operations of the current step.
     table: Arc<Mutex<Table>>,
     trace: SharedBuffer,
-    /// Dropped in this order to end the profile.
+    /// These fields are dropped in this order, which ends the profile.
     subscriber: DefaultGuard,
     flush: FlushGuard,
 }
@@ -107,7 +107,7 @@ impl ProfiledSteps {
         }
     }
 
-    /// Called before step `step`.
+    /// Starts profiling if due. Call it before every step.
     pub fn start_step(&mut self, step: u64) {
         self.steps_run += 1;
         if self.steps_run == 2 && self.n_steps > 0 {
@@ -115,7 +115,7 @@ impl ProfiledSteps {
         }
     }
 
-    /// Called after step `step`; writes the profile after the last profiled step.
+    /// Call it after every step. Writes the profile after the last profiled step.
     pub fn end_step(&mut self, step: u64) {
         if let Some(running) = &mut self.running {
             running.take(step);
@@ -247,14 +247,14 @@ impl Running {
     }
 }
 
-/// Keeps the measurements if the run ends early.
+/// Writes the profile if the run ends early.
 impl Drop for ProfiledSteps {
     fn drop(&mut self) {
         self.write();
     }
 }
 
-/// Passes only spans of operations.
+/// Accepts only spans of operations.
 fn operations_filter() -> FilterFn<fn(&Metadata<'_>) -> bool> {
     let is_operation: fn(&Metadata<'_>) -> bool = |metadata| metadata.target() == TARGET;
     filter_fn(is_operation).with_max_level_hint(LevelFilter::TRACE)
@@ -279,7 +279,7 @@ impl Write for SharedBuffer {
     }
 }
 
-/// Adds up the time of operations.
+/// A tracing layer that adds up the time of operations.
 #[derive(Debug)]
 struct Operations {
     table: Arc<Mutex<Table>>,

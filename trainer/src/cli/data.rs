@@ -42,10 +42,10 @@ pub enum DataCommand {
     /// Measure lengths, token counts and the SLOT paper's seven JSON measures.
     #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
-    /// Flatten nested schemas and answers of SLOT rows, where that helps a model.
+    /// Flatten nested schemas and answers of SLOT rows, if this helps a model.
     #[command(after_help = examples::FLATTEN)]
     Flatten(FlattenArgs),
-    /// Nest flat predictions again, to score them against the nested rows.
+    /// Convert flat predictions back to nested ones, to score them against the nested rows.
     #[command(after_help = examples::UNFLATTEN)]
     Unflatten(UnflattenArgs),
     /// Shorten tool outputs for prompts.
@@ -89,17 +89,17 @@ pub struct FlattenArgs {
 /// How schemas are flattened; `unflatten` needs the same options.
 #[derive(Debug, Args)]
 pub struct FlatFormArgs {
-    /// Least number of numbered copies for the items of a list of objects; a row with a longer list
-    /// gets more copies. 0 keeps lists nested.
+    /// Minimum number of numbered copies of the item fields that replace a list of objects; a row
+    /// with a longer list gets more copies. With 0, lists stay nested.
     #[arg(long, default_value_t = 1)]
     pub slots: usize,
-    /// Separator between the names on the path to a leaf.
+    /// Separator that joins the names on the path to a leaf.
     #[arg(long, default_value = "_")]
     pub separator: String,
     /// Which schemas to flatten.
     #[arg(long, value_enum, default_value = "advised")]
     pub when: FlattenWhenName,
-    /// What to do if flat names collide.
+    /// What to do if two flat names are equal.
     #[arg(long, value_enum, default_value = "number")]
     pub collisions: FlattenCollisions,
 }
@@ -107,7 +107,7 @@ pub struct FlatFormArgs {
 /// Which schemas to flatten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FlattenWhenName {
-    /// Schemas for which it helps a model: those with several nested levels, or five leaves.
+    /// Schemas that are easier for a model when flat: several nested levels, or five leaves.
     Advised,
     /// All schemas that can be flattened.
     Always,
@@ -132,7 +132,7 @@ pub struct UnflattenArgs {
 /// `tooltune data reduce outputs.jsonl --output short.jsonl`
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
-    /// JSON Lines file of outputs, each any JSON value.
+    /// JSON Lines file of tool outputs; each line is any JSON value.
     pub file: PathBuf,
     /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
@@ -143,13 +143,13 @@ pub struct ReduceArgs {
     /// JMESPath expression, applied first.
     #[arg(long, visible_alias = "filter")]
     pub jmespath: Option<String>,
-    /// For the rule truncate: most items of a list.
+    /// For the rule truncate: maximum number of list items.
     #[arg(long, default_value_t = MAX_ITEMS)]
     pub max_items: usize,
-    /// For the rule truncate: most nested levels.
+    /// For the rule truncate: maximum number of nested levels.
     #[arg(long, default_value_t = MAX_DEPTH)]
     pub max_depth: usize,
-    /// For the rule truncate: most characters of a string.
+    /// For the rule truncate: maximum number of characters in a string.
     #[arg(long, default_value_t = MAX_CHARS)]
     pub max_chars: usize,
 }
@@ -160,12 +160,12 @@ pub enum SynthCommand {
     /// SLOT rows: texts with facts, a JSON Schema, and the JSON of the facts.
     #[command(after_help = examples::SYNTH_SLOT)]
     Slot(SynthSlotArgs),
-    /// GOAT trajectories: queries, calls of invented APIs that answer them, and the answers.
+    /// GOAT trajectories: queries, calls to synthetic APIs, and answers.
     #[command(after_help = examples::SYNTH_GOAT)]
     Goat(SynthGoatArgs),
 }
 
-/// Disjoint groups of schema families.
+/// Splits with disjoint schema families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SplitName {
     /// For training
@@ -193,7 +193,7 @@ pub struct SynthSlotArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Disjoint groups of queries and calls.
+/// Splits with disjoint queries and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GoatSplitName {
     /// For training
@@ -202,7 +202,7 @@ pub enum GoatSplitName {
     Dev,
     /// For reported results, on the tools of the training split
     TestSeen,
-    /// For reported results, each query with a tool that the training split never calls
+    /// For reported results; each query needs a tool that the training split never calls
     TestUnseen,
 }
 
@@ -218,17 +218,18 @@ pub struct SynthGoatArgs {
     /// Split, with its own queries and calls.
     #[arg(long, value_enum, default_value = "train")]
     pub split: GoatSplitName,
-    /// Most calls of a trajectory, from 1 to 4.
+    /// Maximum number of calls in a trajectory, from 1 to 4.
     #[arg(long, default_value_t = 3)]
     pub max_calls: usize,
     /// Output file (JSON Lines); standard output by default.
     #[arg(long)]
     pub output: Option<PathBuf>,
-    /// Also write the documents of all APIs to this JSON Lines file; they are the same for every split.
+    /// Also write the documents of all APIs, which are the same for every split, to this JSON Lines
+    /// file.
     #[arg(long)]
     pub documents: Option<PathBuf>,
-    /// Also write the dependencies between APIs to this JSON Lines file: each output with each required
-    /// parameter that has the same kind of value.
+    /// Also write the dependencies between APIs to this JSON Lines file: an edge from each output
+    /// to each required parameter with the same kind of value.
     #[arg(long)]
     pub edges: Option<PathBuf>,
 }
@@ -238,8 +239,8 @@ pub struct SynthGoatArgs {
 pub enum ImportFormat {
     /// An OpenAPI 3 specification, JSON or YAML; fields of request bodies become parameters
     Openapi,
-    /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that both sets
-    /// have become lv1_lv2/NAME and lv3/NAME
+    /// API-Bank's documents of all levels, or its tool_catalog.json; the four names that occur in
+    /// both sets become lv1_lv2/NAME and lv3/NAME
     Apibank,
     /// API-Bank's documents of level 3, or its folder lv3_apis
     ApibankLevel3,
@@ -283,7 +284,8 @@ pub struct ImportArgs {
     /// Format of the input.
     #[arg(value_enum)]
     pub format: ImportFormat,
-    /// Input files, or the folder of the format; gzip is decompressed. Most formats have one file.
+    /// Input files, or the folder of the format; gzip files are decompressed. Most formats have one
+    /// file.
     #[arg(required_unless_present = "command")]
     pub files: Vec<PathBuf>,
     /// For mcp: command that starts the server, such as
@@ -294,11 +296,11 @@ pub struct ImportArgs {
     /// repeated.
     #[arg(long, requires = "command", value_name = "VARIABLE")]
     pub environment: Vec<String>,
-    /// For e2e: which rows to use.
+    /// For e2e: the rows to use.
     #[arg(long, value_enum, default_value = "every")]
     pub e2e_rows: E2eRowsName,
-    /// For openapi: do not turn the fields of request bodies into parameters, as in RestBench's
-    /// published counts.
+    /// For openapi: do not turn fields of request bodies into parameters. RestBench's published
+    /// counts need this.
     #[arg(long)]
     pub no_bodies: bool,
     /// For openapi: names of the APIs. The executor "http" accepts both kinds.
@@ -322,7 +324,7 @@ pub enum OperationNamesName {
     Paths,
 }
 
-/// The text that describes a parameter in the comparison.
+/// The text of a parameter that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ParameterTextName {
     /// Name and description
@@ -331,7 +333,7 @@ pub enum ParameterTextName {
     Description,
 }
 
-/// The text that describes an output in the comparison.
+/// The text of an output that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OutputTextName {
     /// The description of the returned value, or the API's description if there is none
@@ -352,7 +354,7 @@ pub struct GraphArgs {
     /// sentence-transformers folder of the encoder that compares outputs with parameters.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub retriever: PathBuf,
-    /// Least cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
+    /// Minimum cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
     #[arg(long, default_value_t = 0.2)]
     pub threshold: f64,
     /// Text that describes a parameter.
@@ -361,19 +363,19 @@ pub struct GraphArgs {
     /// Text that describes an output.
     #[arg(long, value_enum, default_value = "returned")]
     pub output_text: OutputTextName,
-    /// Fewest calls of a task.
+    /// Minimum number of calls in a task.
     #[arg(long, default_value_t = 2)]
     pub min_calls: usize,
-    /// Most calls of a task.
+    /// Maximum number of calls in a task.
     #[arg(long, default_value_t = 4)]
     pub max_calls: usize,
-    /// Most subgraphs to visit before giving up.
+    /// Maximum number of subgraphs to visit.
     #[arg(long, default_value_t = 1_000_000)]
     pub limit: usize,
     /// Random seed; equal seeds break cycles at the same edges.
     #[arg(long, default_value_t = 17)]
     pub seed: u64,
-    /// Also write the edges to this JSON Lines file, for your own filter.
+    /// Also write the edges to this JSON Lines file, for example to filter them.
     #[arg(long)]
     pub edges: Option<PathBuf>,
     /// Also write every subgraph to this JSON Lines file, including those without a call order:

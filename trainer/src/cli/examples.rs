@@ -1,4 +1,4 @@
-//! Examples below the options in `--help`: working commands, with the file names of the guide.
+//! The examples at the end of `--help`: working commands with the file names of the guide.
 
 pub(super) const TOOLTUNE: &str = "\
 From rows to an adapter:
@@ -202,7 +202,7 @@ mod tests {
 
     use super::super::Cli;
 
-    /// The words of a command as a shell would cut them, without redirections and remarks.
+    /// Splits a command into words like a shell, without redirections and comments.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut quote, mut word) = (Vec::new(), None, String::new());
         let command = line.trim().split("   ").next().unwrap_or_default();
@@ -229,7 +229,7 @@ mod tests {
         for line in help.iter().flat_map(|help| help.lines()) {
             assert!(line.chars().count() <= 80, "{path}: {line}");
         }
-        // A line that ends with a backslash goes on in the next one.
+        // A backslash at the end of a line continues the command on the next line.
         let joined = help.map(|help| help.replace(" \\\n   ", ""));
         for line in joined.iter().flat_map(|help| help.lines()).skip(1) {
             assert!(line.trim().starts_with(path), "{path}: {line}");

@@ -13,11 +13,11 @@ pub enum ExportFormat {
     /// sglang]
     #[value(aliases = ["vllm", "sglang"])]
     Peft,
-    /// One adapter file for llama.cpp (--lora), or with --merged a whole model
+    /// One adapter file for llama.cpp (--lora), or a merged model with --merged
     Gguf,
-    /// The merged model as GGUF with a Modelfile, a folder for `ollama create`
+    /// A folder for `ollama create`: the merged model as GGUF, with a Modelfile
     Ollama,
-    /// The base model merged with the adapter, a folder of safetensors
+    /// A folder of safetensors: the base model merged with the adapter
     Merged,
     /// The retriever, as a sentence-transformers folder
     SentenceTransformers,
@@ -35,20 +35,20 @@ pub struct ExportArgs {
     /// Folder to create, or file for gguf.
     #[arg(long, required_unless_present = "check")]
     pub output: Option<PathBuf>,
-    /// For gguf: write the base model merged with the adapter, as ollama always does. For a model
-    /// without an adapter or with --checkpoint base, gguf, ollama and merged write the base model.
+    /// For gguf: write the merged model, as ollama always does. For a model without an adapter, or
+    /// with --checkpoint base, the formats gguf, ollama and merged write the base model.
     #[arg(long)]
     pub merged: bool,
-    /// For peft: fold the scaling into B, so that every server computes the same even if it ignores
+    /// For peft: multiply B by the scaling, so that the results are the same in servers that ignore
     /// fields of the config.
     #[arg(long)]
     pub neutral: bool,
-    /// Number format. Default: f32 for peft and gguf adapters, f16 for ollama and whole gguf models
-    /// (which also accept q8_0), bf16 for merged from a GGUF base; merged from other bases keeps the
-    /// format of the base.
+    /// Number format. Default: f32 for peft and gguf adapters; f16 for merged gguf models and
+    /// ollama, which also accept q8_0; for merged, the format of the base, or bf16 if the base is
+    /// GGUF.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
-    /// For merged: most gigabytes of tensors per file; 5 by default.
+    /// For merged: maximum gigabytes of tensors per file; 5 by default.
     #[arg(long)]
     pub max_shard_size: Option<f64>,
     /// Print how each server would load this adapter, and write nothing.
@@ -59,7 +59,8 @@ pub struct ExportArgs {
     /// earlier export. If the upload fails, the same command uploads the existing export.
     #[arg(long, value_name = "ORG/NAME")]
     pub push_to_hub: Option<String>,
-    /// Replace a model card that someone else wrote or edited; it is kept otherwise.
+    /// Replace the model card even if someone else wrote or edited it. By default such a card is
+    /// kept.
     #[arg(long, requires = "push_to_hub")]
     pub replace_card: bool,
     /// If the model is created, make it private.
@@ -90,16 +91,16 @@ pub enum ExportDtype {
     Q8_0,
 }
 
-/// The rules by which an export is read.
+/// The rules for loading an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Reader {
-    /// A PEFT folder, computed as PEFT does
+    /// A PEFT folder, with PEFT's rules
     PeftRules,
-    /// A PEFT folder, computed as vLLM does, which ignores rank and alpha patterns
+    /// A PEFT folder, with the rules of vLLM, which ignores rank and alpha patterns
     VllmRules,
-    /// A GGUF adapter, computed as llama.cpp does
+    /// A GGUF adapter, with llama.cpp's rules
     Gguf,
-    /// Merged weights, a folder or a GGUF file
+    /// Merged weights: a folder or a GGUF file
     Merged,
 }
 
@@ -109,8 +110,8 @@ pub struct VerifyArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub model: ModelArgs,
-    /// Read an export by the rules of its target, and compare its logits with those of the checkpoint
-    /// on rows of data.eval.
+    /// Load an export by the rules of its target, and compare its logits with the checkpoint's on
+    /// rows of data.eval.
     #[arg(long, value_enum, requires = "export")]
     pub against: Option<Reader>,
     /// The export: a folder, or a file for gguf.

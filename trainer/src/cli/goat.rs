@@ -1,4 +1,4 @@
-//! The options of GOAT's data pipeline, and of the review of its rows.
+//! The options of GOAT's data pipeline, and of reviewing its rows.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum DataGoatCommand {
     Rows(GoatRowsCommand),
 }
 
-// Not derived: a derived command with required options cannot have subcommands.
+// Implemented manually, because a derived command with required options cannot have subcommands.
 impl FromArgMatches for DataGoatCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         Self::from_arg_matches_mut(&mut matches.clone())
@@ -102,8 +102,8 @@ pub struct DataGoatArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub generator: GeneratorArgs,
-    /// Setting of [goat.executor], which answers the calls, as in --executor kind=http --executor
-    /// base_url=URL; may be repeated. By default the invented APIs of `data synth goat` answer.
+    /// Setting of [goat.executor], which executes the calls, as in --executor kind=http --executor
+    /// base_url=URL; may be repeated. By default the synthetic APIs of `data synth goat` are used.
     #[arg(long, value_name = "KEY=VALUE")]
     pub executor: Vec<String>,
     #[command(flatten)]
@@ -112,57 +112,58 @@ pub struct DataGoatArgs {
     /// sentence-transformers folder of the encoder that compares outputs with parameters.
     #[arg(long, default_value = "models/all-minilm-l6-v2")]
     pub retriever: PathBuf,
-    /// Least cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
+    /// Minimum cosine similarity of an edge; the paper uses 0.2, and 0.05 for RestBench.
     #[arg(long, default_value_t = 0.2, conflicts_with = "seen_from")]
     pub threshold: f64,
-    /// Most edges that the language model checks, the most similar first; all by default.
+    /// Maximum number of edges that the language model checks, the most similar ones first; all by
+    /// default.
     #[arg(long, conflicts_with = "seen_from")]
     pub max_edges: Option<usize>,
-    /// Fewest calls of a task.
+    /// Minimum number of calls in a task.
     #[arg(long, default_value_t = 2, conflicts_with = "seen_from")]
     pub min_calls: usize,
-    /// Most calls of a task.
+    /// Maximum number of calls in a task.
     #[arg(long, default_value_t = 4, conflicts_with = "seen_from")]
     pub max_calls: usize,
-    /// Reference edges, in the JSON Lines format of the stages; prints the precision and recall of each
-    /// stage. If some lines have "holds": false, edges that the file does not list are not counted;
-    /// otherwise they count as wrong.
+    /// Reference edges, in the JSON Lines format of the stages; prints the precision and recall of
+    /// each stage. Edges that the file does not list count as wrong, unless some lines have
+    /// "holds": false; then they are not counted.
     #[arg(long, value_name = "FILE", conflicts_with = "seen_from")]
     pub true_edges: Option<PathBuf>,
-    /// Most subgraphs to visit before giving up.
+    /// Maximum number of subgraphs to visit.
     #[arg(long, default_value_t = 1_000_000, conflicts_with = "seen_from")]
     pub max_subgraphs: usize,
     /// Number of tasks to draw; each can become a row.
     #[arg(long, default_value_t = 1_000)]
     pub rows: usize,
-    /// Most API calls, over all runs in this folder.
+    /// Maximum number of API calls, over all runs in this folder.
     #[arg(long)]
     pub max_api_calls: Option<usize>,
-    /// Generate the training rows of this `data goat` folder again with other values: the same
-    /// subgraphs with calls in the same order. All rows go to test_seen.jsonl.
+    /// Generate new values for the training rows of this `data goat` folder, with the same
+    /// subgraphs and call orders. All rows are written to test_seen.jsonl.
     #[arg(long, value_name = "RUN")]
     pub seen_from: Option<PathBuf>,
-    /// Tools, or APIs by full name, that only test_unseen.jsonl calls. By default tools with few
-    /// enough rows are drawn.
+    /// Tools, or APIs by full name, that only test_unseen.jsonl calls. By default they are drawn
+    /// from the tools that have few enough rows.
     #[arg(long, value_name = "TOOL", num_args = 1.., conflicts_with_all = ["seen_from", "unseen_share"])]
     pub hold_out: Vec<String>,
-    /// Largest share of rows in dev.jsonl.
+    /// Maximum share of rows in dev.jsonl.
     #[arg(long, default_value_t = 0.05, conflicts_with = "seen_from")]
     pub dev_share: f64,
-    /// Largest share of rows in test_seen.jsonl, which has subgraphs of its own on the tools of
-    /// training.
+    /// Maximum share of rows in test_seen.jsonl, which has its own subgraphs of the training tools.
     #[arg(long, default_value_t = 0.1, conflicts_with = "seen_from")]
     pub seen_share: f64,
-    /// Largest share of rows in test_unseen.jsonl, each with a tool that no other split calls.
+    /// Maximum share of rows in test_unseen.jsonl; each row needs a tool that no other split calls.
     #[arg(long, default_value_t = 0.1, conflicts_with = "seen_from")]
     pub unseen_share: f64,
     /// Temperature for generating values; all other requests use 0.
     #[arg(long, default_value_t = 0.7)]
     pub temperature: f64,
-    /// Most characters of a call result in a prompt; longer results are cut to valid JSON.
+    /// Maximum number of characters of a call result in a prompt; longer results are cut to valid
+    /// JSON.
     #[arg(long, default_value_t = 4_000)]
     pub output_limit: usize,
-    /// Most tokens of a reply.
+    /// Maximum number of tokens of a reply.
     #[arg(long, default_value_t = 1_024)]
     pub reply_tokens: usize,
 }

@@ -14,7 +14,7 @@ pub struct MachineArgs {
     pub threads: Option<usize>,
 }
 
-/// A verb that computes: its own options, and those for the machine.
+/// The options of a command that computes, with the options for the machine.
 #[derive(Debug, Args)]
 pub struct OnMachine<T: Args> {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line: verbs and options, without their implementation.
+//! The command line: commands and options, without their implementation.
 
 mod data;
 mod examples;
@@ -30,14 +30,14 @@ use crate::config::Suite;
 #[derive(Debug, Parser)]
 #[command(name = "tooltune", version, max_term_width = 100, after_help = examples::TOOLTUNE)]
 pub struct Cli {
-    /// The verb with its options.
+    /// The command with its options.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Cli {
     /// Parses the command line of this process; a mistake exits with status 2.
-    pub fn of_process() -> Self {
+    pub fn from_env() -> Self {
         Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
@@ -45,7 +45,7 @@ impl Cli {
     ///
     /// # Errors
     ///
-    /// An argument that clap refuses, or an option without the option that it requires.
+    /// clap refuses an argument, or an option is given without the option that it requires.
     pub fn from_words(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(words)?;
@@ -54,7 +54,7 @@ impl Cli {
     }
 }
 
-/// The verbs.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write a commented starting config.
@@ -69,10 +69,10 @@ pub enum Command {
     /// Train, or resume an interrupted run.
     #[command(after_help = examples::TRAIN)]
     Train(OnMachine<TrainArgs>),
-    /// Generate and score a suite with the base model or a checkpoint.
+    /// Evaluate the base model or a checkpoint on a suite.
     #[command(after_help = examples::EVAL)]
     Eval(Box<OnMachine<EvalArgs>>),
-    /// Generate completions for rows, or for a message of yours.
+    /// Generate completions for rows, or for your own message.
     #[command(after_help = examples::GENERATE)]
     Generate(OnMachine<GenerateArgs>),
     /// Extract JSON that satisfies each row's schema from text.
@@ -99,7 +99,8 @@ pub enum Command {
     /// Download models and data sets from the Hugging Face Hub, for machines without a network.
     #[command(after_help = examples::FETCH)]
     Fetch(FetchArgs),
-    /// Check that an export computes the same as its checkpoint, or write logits or embeddings.
+    /// Check that an export computes the same results as its checkpoint, or write logits or
+    /// embeddings.
     #[command(after_help = examples::VERIFY)]
     Verify(OnMachine<VerifyArgs>),
     /// Create, import and measure data.
@@ -114,13 +115,13 @@ pub enum Command {
     /// Print the completion script for a shell.
     #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsArgs),
-    /// Write one manual page per verb.
+    /// Write one manual page per command.
     #[command(after_help = examples::MAN)]
     Man(ManArgs),
 }
 
 impl Command {
-    /// The options for the machine, if the verb computes.
+    /// The options for the machine, if the command computes.
     pub fn machine(&self) -> Option<&MachineArgs> {
         match self {
             Self::Inspect(on) => Some(&on.machine),
@@ -194,7 +195,7 @@ pub struct InitArgs {
     /// translated, and which keys have no equivalent.
     #[arg(long, value_name = "FILE", conflicts_with = "preset")]
     pub from: Option<PathBuf>,
-    /// If the script starts several runs: the one to translate, counted from 1.
+    /// If the script starts several runs: the number of the run to translate, counted from 1.
     #[arg(long, value_name = "NUMBER", requires = "from")]
     pub command: Option<usize>,
     /// Output file, in YAML if its name ends in .yaml or .yml; standard output by default. Existing
@@ -368,7 +369,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
     pub turn: Option<TurnChoice>,
     /// Use this text instead of rows, with the prompt of training, and extract JSON by --schema. Use
-    /// - for standard input, which loses one line break at its end.
+    /// - for standard input, without its final line break.
     #[arg(long, value_name = "TEXT", requires = "schema",
           conflicts_with_all = ["data", "max_samples", "message", "prompt"])]
     pub text: Option<String>,
@@ -376,7 +377,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "FILE", requires = "text")]
     pub schema: Option<PathBuf>,
     /// Use this user message instead of rows, rendered by the chat template. Use - for standard
-    /// input, which loses one line break at its end.
+    /// input, without its final line break.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "max_samples", "prompt"])]
     pub message: Option<String>,
     /// System message; data.system by default.
@@ -419,12 +420,12 @@ pub struct ChatArgs {
 /// Permission for calls that may change data.
 #[derive(Debug, Args)]
 pub struct AllowArgs {
-    /// For kind=http: also allow this method, besides GET, HEAD and OPTIONS, as
-    /// goat.executor.allow_methods does; may be repeated or comma-separated.
+    /// For kind=http: also allow this method, in addition to GET, HEAD and OPTIONS, like
+    /// goat.executor.allow_methods; may be repeated or comma-separated.
     #[arg(long, value_name = "METHOD", value_delimiter = ',')]
     pub allow_method: Vec<String>,
-    /// For kind=mcp: also allow this tool, although the server does not mark it as read-only, as
-    /// goat.executor.allow_tools does; may be repeated; * allows all tools.
+    /// For kind=mcp: also allow this tool, although the server does not mark it as read-only, like
+    /// goat.executor.allow_tools; may be repeated; * allows all tools.
     #[arg(long, value_name = "TOOL")]
     pub allow_tool: Vec<String>,
 }
@@ -478,7 +479,7 @@ pub struct ScoreArgs {
     /// arithmetic samples have a win rate.
     #[arg(long)]
     pub exec_dir: Option<PathBuf>,
-    /// The sandbox for these functions.
+    /// The sandbox that runs the functions.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
 }
@@ -510,11 +511,11 @@ pub struct SelectArgs {
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Evaluations of the same samples: folders of --output, evaluated checkpoints, or
-    /// predictions.jsonl files. The others are compared with the first. Or run directories, or the
-    /// configs that they were trained with.
+    /// predictions.jsonl files. The others are compared with the first. To compare runs, name run
+    /// directories or the configs that they were trained with.
     #[arg(required = true, num_args = 2.., value_name = "EVALUATION or RUN")]
     pub targets: Vec<PathBuf>,
-    /// The suite to compare, if checkpoints or runs were evaluated with several.
+    /// The suite to compare, if there are evaluations on several suites.
     #[arg(long, value_enum)]
     pub suite: Option<Suite>,
     /// Number of samples to list per score, both improved and worse [default: 10]

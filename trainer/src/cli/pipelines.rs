@@ -25,13 +25,13 @@ pub struct GeneratorArgs {
     /// Environment variable that contains the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "endpoint")]
     pub api_key_env: Option<String>,
-    /// Most concurrent requests, up to 1024.
+    /// Maximum number of concurrent requests, up to 1024.
     #[arg(long, default_value_t = 8, requires = "endpoint", value_parser = value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// Most retries of a request if the server is busy or fails, up to 20.
+    /// Maximum number of retries if the server is busy or fails, up to 20.
     #[arg(long, default_value_t = 4, requires = "endpoint")]
     pub retries: usize,
-    /// Timeout of one attempt in seconds, until the whole reply has arrived.
+    /// Timeout of one attempt in seconds, including the whole reply.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -51,7 +51,7 @@ pub struct GeneratorArgs {
     /// With --model: base, best, last, a step or an adapter directory.
     #[arg(long, requires = "model")]
     pub checkpoint: Option<String>,
-    /// Override a setting of that model's config, as in --set eval.batch_size=32; may be repeated.
+    /// Override a setting of the model's config, as in --set eval.batch_size=32; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "model")]
     pub overrides: Vec<String>,
 }
@@ -63,11 +63,11 @@ pub struct PipelineArgs {
     /// command continues and repeats only the requests that were in flight.
     #[arg(long)]
     pub output: PathBuf,
-    /// Run only this stage, even if it is done; earlier stages must be done.
+    /// Run only this stage, even if it is done. Earlier stages must be done.
     #[arg(long)]
     pub stage: Option<String>,
-    /// Repeat the requests of this stage that have no reply or an unreadable one, even if the stage is
-    /// done.
+    /// Repeat the requests of this stage that have no reply or a reply that cannot be parsed, even
+    /// if the stage is done.
     #[arg(long, value_name = "STAGE", conflicts_with = "dry_run")]
     pub ask_again: Option<String>,
     /// Folder of prompts that replace the built-in prompts of the same names (configs/prompts).
@@ -76,10 +76,10 @@ pub struct PipelineArgs {
     /// Print the number of requests and tokens of each stage, without sending or writing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// Most requests, over all runs in this folder; a retried request counts once.
+    /// Maximum number of requests, over all runs in this folder; a retried request counts once.
     #[arg(long)]
     pub max_requests: Option<usize>,
-    /// Most tokens of prompts and replies together, over all runs in this folder.
+    /// Maximum number of tokens in prompts and replies together, over all runs in this folder.
     #[arg(long)]
     pub max_tokens: Option<usize>,
     /// Price of a million prompt tokens, for the printed costs.
@@ -93,15 +93,15 @@ pub struct PipelineArgs {
     pub seed: u64,
 }
 
-/// The highest price of a million tokens. The most expensive models take some hundred dollars.
-const HIGHEST_PRICE: f64 = 1e6;
+/// The maximum price of a million tokens. The most expensive models cost some hundred dollars.
+const MAX_PRICE: f64 = 1e6;
 
 /// A price of a million tokens.
 fn parse_price(text: &str) -> Result<f64, String> {
     let price: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (0.0..=HIGHEST_PRICE).contains(&price) {
+    match (0.0..=MAX_PRICE).contains(&price) {
         true => Ok(price),
-        false => Err(format!("give a price from 0 to {HIGHEST_PRICE}")),
+        false => Err(format!("give a price from 0 to {MAX_PRICE}")),
     }
 }
 
@@ -122,16 +122,16 @@ pub struct DataSlotArgs {
     /// GitHub issues.
     #[arg(long, value_name = "FILE")]
     pub texts: Option<PathBuf>,
-    /// SLOT rows to draw one to three examples per prompt from; synthetic rows by default.
+    /// SLOT rows from which one to three examples per prompt are drawn; synthetic rows by default.
     #[arg(long, value_name = "FILE")]
     pub demonstrations: Option<PathBuf>,
     /// Also print the complexity of these SLOT rows, for comparison; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub compare: Vec<PathBuf>,
-    /// Most tokens of a reply with pairs.
+    /// Maximum number of tokens of a reply with pairs.
     #[arg(long, default_value_t = 4096)]
     pub reply_tokens: usize,
-    /// Most tokens of a judge's verdict.
+    /// Maximum number of tokens of a judge's verdict.
     #[arg(long, default_value_t = 512)]
     pub verdict_tokens: usize,
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_is_a_number_from_which_costs_follow() {
+    fn invalid_prices_are_refused() {
         for (text, expected) in [("0", 0.0), ("0.15", 0.15), ("1000000", 1e6)] {
             assert_eq!(parse_price(text), Ok(expected));
         }

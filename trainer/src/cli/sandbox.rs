@@ -18,8 +18,8 @@ pub struct SandboxArgs {
 }
 
 impl SandboxArgs {
-    /// The config's table, overridden by the options.
-    pub fn over(&self, table: &SandboxConfig) -> SandboxConfig {
+    /// The table of the config, overridden by these options.
+    pub fn override_table(&self, table: &SandboxConfig) -> SandboxConfig {
         SandboxConfig {
             python: self.python.clone().unwrap_or_else(|| table.python.clone()),
             allow_unisolated: self.allow_unisolated || table.allow_unisolated,

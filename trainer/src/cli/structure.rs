@@ -16,8 +16,7 @@ pub struct StructureArgs {
     /// input. Rows without an id are named by their position. SLOT rows are also accepted.
     #[arg(long, value_name = "FILE")]
     pub data: Vec<PathBuf>,
-    /// Structure only this text, by --schema; - for standard input, which loses one line break at its
-    /// end.
+    /// Structure only this text, by --schema; - for standard input, without its final line break.
     #[arg(
         long,
         value_name = "TEXT",
@@ -34,7 +33,7 @@ pub struct StructureArgs {
         conflicts_with_all = ["data", "text"]
     )]
     pub prompt: Option<String>,
-    /// JSON file with the JSON Schema for --text, or for rows without a schema of their own.
+    /// JSON file with the JSON Schema for --text, or for rows without their own schema.
     #[arg(long, value_name = "FILE")]
     pub schema: Option<PathBuf>,
     /// Output file (JSON Lines) of {"id", "json", "valid", "violations"}, in the order of the rows;
@@ -42,11 +41,11 @@ pub struct StructureArgs {
     /// command resumes. An existing FILE is not overwritten.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Generate without constraining tokens to the schema. Answers are validated, and an invalid one is
+    /// Generate without constrained decoding. Answers are validated, and an invalid one is
     /// generated once more.
     #[arg(long)]
     pub free: bool,
-    /// Skip and count unreadable rows. By default each gets an answer with its error, and the command
+    /// Skip and count invalid rows. By default each gets an answer with its error, and the command
     /// fails at the end.
     #[arg(long)]
     pub skip_broken: bool,
@@ -63,7 +62,7 @@ pub struct StructureArgs {
     /// Name of the first model on the server.
     #[arg(long, value_name = "NAME", requires = "upstream_endpoint")]
     pub upstream_model: Option<String>,
-    /// Most tokens of an answer of the first model.
+    /// Maximum number of tokens of an answer of the first model.
     #[arg(
         long,
         value_name = "N",
@@ -74,7 +73,7 @@ pub struct StructureArgs {
     /// Environment variable that contains the server's key.
     #[arg(long, value_name = "VARIABLE", requires = "upstream_endpoint")]
     pub api_key_env: Option<String>,
-    /// Most concurrent requests, up to 1024.
+    /// Maximum number of concurrent requests, up to 1024.
     #[arg(long, default_value_t = 8, requires = "upstream_endpoint", value_parser = value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
     /// JSON object of additional request fields.

@@ -1,15 +1,15 @@
-//! Options that require another option.
+//! Checks options that require another option.
 //!
-//! clap does not check `requires` if the required option conflicts with a third option that is given.
-//! Without the check here, the option would be ignored silently.
+//! clap does not check `requires` if the required option conflicts with a third option that is
+//! given. Without this check, the option would be ignored silently.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Error};
 
-/// An option that requires one of some other options.
+/// An option that requires one of several other options.
 struct RequiredOption {
-    /// The verb, if other verbs have the option without the requirement.
+    /// The command, if other commands have the option without the requirement.
     verb: Option<&'static str>,
     option: &'static str,
     requires: &'static [&'static str],
@@ -23,7 +23,7 @@ const fn rule(option: &'static str, requires: &'static [&'static str]) -> Requir
     }
 }
 
-const fn in_verb(
+const fn in_command(
     verb: &'static str,
     option: &'static str,
     requires: &'static [&'static str],
@@ -46,18 +46,18 @@ const RULES: [RequiredOption; 13] = [
     rule("timeout", SERVERS),
     rule("no_response_format", SERVERS),
     rule("upstream_max_tokens", SERVERS),
-    in_verb("generate", "schema", &["text"]),
-    in_verb("generate", "system", &["message"]),
-    in_verb("generate", "tools", &["message"]),
-    in_verb("chat", "execute", &["tools"]),
-    in_verb("export", "private", &["push_to_hub"]),
+    in_command("generate", "schema", &["text"]),
+    in_command("generate", "system", &["message"]),
+    in_command("generate", "tools", &["message"]),
+    in_command("chat", "execute", &["tools"]),
+    in_command("export", "private", &["push_to_hub"]),
 ];
 
-/// Checks that no option was typed without the option that it requires.
+/// Checks that every given option has the option that it requires.
 ///
 /// # Errors
 ///
-/// The first such option, with the options that it requires one of.
+/// The first option that lacks a required one, with the options that would satisfy it.
 pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
     let (mut verb, mut typed, mut known) = ("", matches, Some(&*command));
     while let Some((name, inner)) = typed.subcommand() {
@@ -67,7 +67,7 @@ pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), E
     let arguments = known.into_iter().flat_map(Command::get_arguments);
     let ids: Vec<String> = arguments.map(|one| one.get_id().to_string()).collect();
     let has = |id: &str| ids.iter().any(|known| known == id);
-    let is_typed = |id: &str| has(id) && typed.value_source(id) == Some(ValueSource::CommandLine);
+    let is_given = |id: &str| has(id) && typed.value_source(id) == Some(ValueSource::CommandLine);
     for RequiredOption {
         verb: of,
         option,
@@ -76,7 +76,7 @@ pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), E
     {
         let partners: Vec<&&str> = requires.iter().filter(|id| has(id)).collect();
         let is_meant = of.is_none_or(|of| of == verb) && !partners.is_empty();
-        if is_meant && is_typed(option) && !partners.iter().any(|id| is_typed(id)) {
+        if is_meant && is_given(option) && !partners.iter().any(|id| is_given(id)) {
             let long = |id: &str| format!("--{}", id.replace('_', "-"));
             let partners: Vec<String> = partners.iter().map(|id| long(id)).collect();
             let message = format!("{} requires {}", long(option), partners.join(" or "));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_without_the_one_that_it_belongs_to_is_refused() {
+    fn an_option_without_its_required_option_is_refused() {
         for (line, message) in [
             (
                 "tooltune eval run --loss-only --concurrency 3",

@@ -1,8 +1,8 @@
-//! `chat`: a conversation with a model on the terminal. An executor or the user answers the tool
-//! calls.
+//! `chat`: a conversation with a model on the terminal. Results of tool calls come from an executor
+//! or from the user.
 //!
-//! The conversation is stored like a training row: calls as calls, results as messages with the
-//! role `tool`. The prompt is rendered from it again at each turn.
+//! The conversation is stored like a training row: calls in assistant messages, and results in
+//! messages with the role `tool`. Each turn renders the whole prompt again.
 
 mod input;
 
@@ -20,12 +20,12 @@ use tooltune_json::{Style, printable};
 use tooltune_rows::text::{TokenizedPrompt, read_tools};
 use tooltune_template::{Conversation, Message, Role, ToolCall};
 
-use super::executor_options::{allow, must_be_executed};
+use super::executor_options::{allow, require_execute};
 use super::{DeviceOption, eprint_line, write_flushed};
 use crate::base_model::BaseModel;
 use crate::cli::ChatArgs;
 use crate::commands::chat::input::Input;
-use crate::commands::prompts::as_learned;
+use crate::commands::prompts::flatten_as_trained;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::endings::Endings;
@@ -39,7 +39,7 @@ use crate::recipes::run_lock::BASE_MODEL;
 use crate::rows::missing_system;
 
 /// Maximum consecutive rounds of tool calls per user message.
-const MOST_ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 const HELP: &str = "/reset clears the conversation; /system TEXT also sets a system message; \
                     /exit or Ctrl-D quits";
@@ -72,13 +72,13 @@ pub(super) fn run(args: &ChatArgs, device_option: &DeviceOption) -> Result<(), E
         }
         Some(executor)
     } else {
-        must_be_executed(&args.allow)?;
+        require_execute(&args.allow)?;
         None
     };
     target.check_used(&config, &[BASE_MODEL])?;
     let device = device_option.open(config.device)?;
     let base = BaseModel::from_config(&config)?;
-    base.warn_of_choices();
+    base.warn_of_ignored_sampling();
     let decoder = target.decoder(&config, &base, "chatting with", &device)?;
     let mut chat = Chat {
         config: &config,
@@ -104,7 +104,7 @@ fn print_part(text: &str) -> Result<(), Error> {
     print_part_to(&mut std::io::stdout(), text)
 }
 
-/// Writes to `out` with control characters escaped: models and tools return any text.
+/// Writes to `out` with control characters escaped, because models and tools can return any text.
 fn print_part_to(out: &mut impl Write, text: &str) -> Result<(), Error> {
     write_flushed(out, printable::lines(text).as_bytes())
 }
@@ -112,7 +112,7 @@ fn print_part_to(out: &mut impl Write, text: &str) -> Result<(), Error> {
 /// Prints an answer while it is generated.
 struct StreamedAnswer<'c> {
     stream: TextStream<'c>,
-    /// Whether the answer may be tool calls, which are printed only when complete.
+    /// Whether the answer may consist of tool calls, which are printed only when complete.
     may_be_calls: bool,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -131,7 +131,7 @@ impl<'c> StreamedAnswer<'c> {
         }
     }
 
-    /// Prints the new part of `text`, the whole answer so far.
+    /// Prints the new part of the answer; `text` is the whole answer so far.
     fn print_new_part(&mut self, text: &str) -> Result<(), Error> {
         let now = Instant::now();
         self.first.get_or_insert(now);
@@ -156,7 +156,7 @@ impl<'c> StreamedAnswer<'c> {
         }
     }
 
-    /// Prints the rest of the whole answer.
+    /// Prints the rest of the complete answer `text`.
     fn finish(mut self, text: &str) -> Result<(), Error> {
         let has_begun = self.stream.has_begun();
         match self.stream.rest(text) {
@@ -168,7 +168,7 @@ impl<'c> StreamedAnswer<'c> {
         }
     }
 
-    /// Tokens per second from the first to the last token.
+    /// Tokens per second between the first and the last token.
     fn rate(&self) -> Option<f64> {
         let seconds = self.last?.duration_since(self.first?).as_secs_f64();
         let n_after = self.n_tokens.saturating_sub(1);
@@ -185,7 +185,7 @@ fn is_plain_text(text: &str) -> bool {
 /// A line of the input.
 #[derive(Debug, PartialEq, Eq)]
 enum TypedLine<'l> {
-    /// Only spaces, which ask nothing.
+    /// Only whitespace, which is ignored.
     Blank,
     Exit,
     Reset,
@@ -262,7 +262,7 @@ impl Chat<'_> {
     fn ask(&mut self, text: &str) -> Result<(), Error> {
         let n_before = self.messages.len();
         self.messages.push(Message::new(Role::User, text));
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let row = self.prompted_row()?;
             let mut shown_answer =
                 StreamedAnswer::new(&self.options.stop_strings, self.tools.is_some());
@@ -282,7 +282,7 @@ impl Chat<'_> {
             for reason in parsed.malformed {
                 eprint_line(&format!("cannot parse a call: {reason}"))?;
             }
-            say_end(&answer, rate)?;
+            report_end(&answer, rate)?;
             if parsed.calls.is_empty() {
                 self.messages
                     .push(Message::new(Role::Assistant, answer.text));
@@ -294,7 +294,7 @@ impl Chat<'_> {
                 // Nine letters and digits, as Mistral's templates require.
                 id: Some(format!(
                     "call{:05}",
-                    (n_messages * MOST_ROUNDS + i) % 100_000
+                    (n_messages * MAX_ROUNDS + i) % 100_000
                 )),
                 name: call.name,
                 arguments: call.arguments,
@@ -321,23 +321,23 @@ impl Chat<'_> {
             }
         }
         eprint_line(&format!(
-            "the model made calls {MOST_ROUNDS} times without a text reply; send a message to \
+            "the model made calls {MAX_ROUNDS} times without a text reply; send a message to \
              continue, or use /reset"
         ))
     }
 
-    /// The conversation as it is prompted: with flattened tools if the model was trained on them.
+    /// The conversation for the prompt, with flattened tools if the model was trained on them.
     fn prompted_row(&self) -> Result<FlatToolRow, Error> {
         let conversation = Conversation {
             tools: self.tools.clone(),
             completion_start: self.messages.len(),
             ..Conversation::new(self.messages.clone())
         };
-        as_learned("the conversation", conversation, self.config)
+        flatten_as_trained("the conversation", conversation, self.config)
     }
 
-    /// Generates the next answer and prints it as it grows; `None` if the context is full or Ctrl-C
-    /// stopped it, which is reported.
+    /// Generates the next answer and prints it as it grows. Prints a message and returns `None` if
+    /// the context is full or Ctrl-C stopped it.
     fn answer(
         &self,
         conversation: &Conversation,
@@ -377,7 +377,7 @@ impl Chat<'_> {
             return Ok(completion);
         }
         // At a terminal Ctrl-C stops only the answer; any other signal ends the program.
-        if interrupt::signal() != Some(SIGINT) || !self.input.is_typed() {
+        if interrupt::signal() != Some(SIGINT) || !self.input.is_terminal() {
             printed.end_line()?;
             return Err(Error::Stopped);
         }
@@ -386,7 +386,7 @@ impl Chat<'_> {
         Ok(None)
     }
 
-    /// The result of a call, from the executor or as typed; `None` at the end of the input.
+    /// The result of a call, from the executor or the user; `None` at the end of the input.
     fn result(&mut self, call: &ToolCall) -> Result<Option<String>, Error> {
         let Some(executor) = &mut self.executor else {
             let name = printable::name(&call.name);
@@ -407,7 +407,7 @@ impl Chat<'_> {
 }
 
 /// Reports an answer that was cut off and, on a terminal, the generation speed.
-fn say_end(answer: &Completion, rate: Option<f64>) -> Result<(), Error> {
+fn report_end(answer: &Completion, rate: Option<f64>) -> Result<(), Error> {
     let n_tokens = answer.n_tokens;
     if answer.finish_reason != FinishReason::Stop.name() {
         eprint_line(&format!(
@@ -428,17 +428,17 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped_at_any_cut_of_a_streamed_text() {
-        let whole = "Grüße\n\u{1b}[2J\u{9b}31m \u{202e}tab\t\u{85}\u{7}Ende";
+        let complete = "Grüße\n\u{1b}[2J\u{9b}31m \u{202e}tab\t\u{85}\u{7}Ende";
         let shown = "Grüße\n\\u{1b}[2J\\u{9b}31m \\u{202e}tab\t\\u{85}\\u{7}Ende";
         for step in 1..5 {
             let mut stream = TextStream::new(&[]);
             let mut out = Vec::new();
-            for end in (0..whole.len()).step_by(step) {
+            for end in (0..complete.len()).step_by(step) {
                 // An incomplete character is decoded as U+FFFD.
-                let text = String::from_utf8_lossy(&whole.as_bytes()[..end]).into_owned();
+                let text = String::from_utf8_lossy(&complete.as_bytes()[..end]).into_owned();
                 print_part_to(&mut out, stream.next(&text)).expect("written");
             }
-            print_part_to(&mut out, stream.rest(whole).expect("the rest")).expect("written");
+            print_part_to(&mut out, stream.rest(complete).expect("the rest")).expect("written");
             assert_eq!(String::from_utf8(out).expect("text"), shown, "step {step}");
         }
     }

@@ -1,5 +1,5 @@
-//! `compare`: tests whether evaluations of the same samples differ by more than chance, or compares
-//! the settings and results of runs.
+//! `compare`: tests whether evaluations of the same samples differ significantly, or compares the
+//! settings and results of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use table::Table;
 
 mod table;
 
-/// Default number of samples to name for each score.
+/// Default number of samples listed for each score.
 const N_SHOWN: usize = 10;
 
 /// Samples of an evaluation.
@@ -48,8 +48,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     let (runs, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.targets.iter().partition(|target| is_run(target));
     match (runs.as_slice(), others.as_slice()) {
-        (_, []) => of_runs(args),
-        ([], _) => of_evaluations(args),
+        (_, []) => print_runs(args),
+        ([], _) => print_evaluations(args),
         ([run, ..], [other, ..]) => Err(Error::Usage(format!(
             "cannot compare the run {} with {}, which is not a run: name only runs, or only \
              evaluations, such as {} or a checkpoint of the run",
@@ -60,8 +60,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     }
 }
 
-/// Prints the differing settings of runs, and their results.
-fn of_runs(args: &CompareArgs) -> Result<(), Error> {
+/// Prints the settings that differ between runs, and the results of the runs.
+fn print_runs(args: &CompareArgs) -> Result<(), Error> {
     if args.show.is_some() {
         return Err(Error::Usage(
             "--show only applies to evaluations, whose samples are paired; runs are compared by \
@@ -86,7 +86,7 @@ fn of_runs(args: &CompareArgs) -> Result<(), Error> {
 }
 
 /// Prints how each evaluation differs from the first.
-fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
+fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
     let files = args
         .targets
         .iter()
@@ -137,7 +137,9 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
             let comparison = match compare_pairs(&before, &after_scores, PairedOptions::default()) {
                 Ok(found) => found,
                 // Neither evaluation measured it.
-                Err(PairedError::NothingCounts { .. }) if count_nowhere(&before, &after_scores) => {
+                Err(PairedError::NothingCounts { .. })
+                    if have_no_weight(&before, &after_scores) =>
+                {
                     continue;
                 }
                 Err(PairedError::NothingCounts { set }) => {
@@ -169,12 +171,12 @@ fn of_evaluations(args: &CompareArgs) -> Result<(), Error> {
 }
 
 /// Whether all samples of both evaluations have weight 0.
-fn count_nowhere(before: &[SampleScore], after: &[SampleScore]) -> bool {
+fn have_no_weight(before: &[SampleScore], after: &[SampleScore]) -> bool {
     before.iter().chain(after).all(|score| score.weight == 0.0)
 }
 
-/// Describes the origin of each evaluation folder, one line each. Warns if it used other files than
-/// the first.
+/// Describes the origin of each evaluation folder in one line. Warns about evaluations that used
+/// different files than the first.
 fn origins(all: &[Samples], targets: &[PathBuf]) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     let mut first: Option<(&str, EvaluationOrigin)> = None;
@@ -208,8 +210,8 @@ fn origins(all: &[Samples], targets: &[PathBuf]) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// Fails if the evaluations are of different suites or share no sample; reports the number of
-/// samples without a partner.
+/// Fails if the suites differ or no sample is in both evaluations. Reports how many samples are in
+/// only one of them.
 fn check_samples(
     (before_path, before): (&Path, &Samples),
     (after_path, after): (&Path, &Samples),
@@ -246,17 +248,17 @@ fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
     if !path.is_dir() {
         return Ok(path.to_owned());
     }
-    let of_suite = |suite: &str| path.join(format!("eval.{suite}.{PREDICTIONS}"));
+    let suite_path = |suite: &str| path.join(format!("eval.{suite}.{PREDICTIONS}"));
     let own = path.join(PREDICTIONS);
-    let is_there = |path: &Path| regular_file::is_there(path).map_err(Error::io(path, "read"));
-    if is_there(&own)? {
+    let exists = |path: &Path| regular_file::is_there(path).map_err(Error::io(path, "read"));
+    if exists(&own)? {
         return Ok(own);
     }
     let mut suites = Suite::words();
     suites.retain(|word| suite.is_none_or(|suite| suite.as_str() == *word));
-    suites.retain(|word| of_suite(word).exists());
+    suites.retain(|word| suite_path(word).exists());
     match suites.as_slice() {
-        [suite] => Ok(of_suite(suite)),
+        [suite] => Ok(suite_path(suite)),
         [] => Err(Error::Usage(format!(
             "{} contains no {PREDICTIONS}{}; name the --output of an evaluation, a checkpoint that \
              was evaluated, or the file",
@@ -277,11 +279,11 @@ fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, V
         scores.iter().map(|score| score.id.clone()).collect()
     };
     let both: BTreeSet<String> = ids(before).intersection(&ids(after)).cloned().collect();
-    let of_both = |scores: &[SampleScore]| -> Vec<SampleScore> {
+    let in_both = |scores: &[SampleScore]| -> Vec<SampleScore> {
         let common = scores.iter().filter(|score| both.contains(&score.id));
         common.cloned().collect()
     };
-    (of_both(before), of_both(after))
+    (in_both(before), in_both(after))
 }
 
 /// Reads the samples of a file whose lines are all of one suite.
@@ -294,7 +296,7 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
         let Some((form, id)) = recognised else {
             let suites: Vec<&str> = SampleScores::all().map(|scores| scores.of).collect();
             return Err(Error::Usage(format!(
-                "{location}: the line has no known suite and type with scores (the format that \
+                "{location}: the line has no scores of a known suite (expected the format that \
                  `tooltune eval --output` writes for {}); score the predictions first, with \
                  `tooltune eval RUN --predictions FILE --output DIR`",
                 suites.join(", ")

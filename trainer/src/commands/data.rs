@@ -1,4 +1,4 @@
-//! The verbs `data synth` and `data import`.
+//! The commands `data synth` and `data import`.
 
 pub(super) mod files;
 pub(super) mod goat;
@@ -90,7 +90,7 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
         .into_iter()
         .map(with_names)
         .collect();
-    // Outputs with the same name can have several values, but make one edge.
+    // Several values of the same output are one edge.
     edges.dedup_by_key(|edge| edge.label());
     write_lines("edges", &edges, Some(path))
 }
@@ -126,7 +126,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
         ("--responses", args.responses.as_deref()),
     ])?;
     if let Some(command) = &args.command {
-        return write_documents(args, tools_of(command, &args.environment)?);
+        return write_documents(args, list_mcp_tools(command, &args.environment)?);
     }
     if import_rows(args)?.is_some() {
         return Ok(());
@@ -214,7 +214,7 @@ fn import_calls(args: &ImportArgs) -> Result<(), Error> {
     write_lines("recorded calls", calls.rows, Some(&args.output))?;
     if calls.n_repeated > 0 {
         print_line(&format!(
-            "{} calls repeat an earlier call, {} of them with another result; the first result is \
+            "{} calls repeat an earlier call, {} of them with a different result; the first result is \
              used",
             calls.n_repeated, calls.n_different
         ))?;
@@ -246,8 +246,8 @@ fn write_examples(file: &Path, names: OperationNames, output: &Path) -> Result<(
     Ok(())
 }
 
-/// Lists the tools of the server started by the command; a signal also ends the server.
-fn tools_of(command: &str, environment: &[String]) -> Result<ImportedApis, Error> {
+/// Starts an MCP server with `command` and lists its tools. A signal also ends the server.
+fn list_mcp_tools(command: &str, environment: &[String]) -> Result<ImportedApis, Error> {
     let words = shlex::split(command).ok_or_else(|| {
         Error::Usage(format!(
             "--command {command:?}: unmatched quotation mark; close the quotation"

@@ -3,7 +3,7 @@
 use super::{DeviceOption, plain_table, print_line};
 use crate::cli::DoctorArgs;
 use crate::config::{Device, LoadedConfig};
-use crate::doctor::{Finding, Verdict, examine};
+use crate::doctor::{Finding, Verdict, check_machine};
 use crate::error::Error;
 
 pub(super) fn doctor(args: &DoctorArgs, device_option: &DeviceOption) -> Result<(), Error> {
@@ -15,7 +15,7 @@ pub(super) fn doctor(args: &DoctorArgs, device_option: &DeviceOption) -> Result<
     if let Some(config) = &mut config {
         config.device = device;
     }
-    let findings = examine(config.as_ref(), device);
+    let findings = check_machine(config.as_ref(), device);
     let mut table = plain_table();
     for finding in &findings {
         let mark = match finding.verdict {
@@ -26,7 +26,7 @@ pub(super) fn doctor(args: &DoctorArgs, device_option: &DeviceOption) -> Result<
         table.add_row([mark, finding.subject, &finding.detail]);
     }
     print_line(&table.trim_fmt())?;
-    match to_do(&findings) {
+    match list_problems(&findings) {
         problems if problems.is_empty() => print_line("this machine is ready"),
         problems => Err(Error::Usage(format!(
             "this machine is not ready:\n{problems}"
@@ -34,7 +34,7 @@ pub(super) fn doctor(args: &DoctorArgs, device_option: &DeviceOption) -> Result<
     }
 }
 
-fn to_do(findings: &[Finding]) -> String {
+fn list_problems(findings: &[Finding]) -> String {
     let line = |finding: &Finding| match &finding.verdict {
         Verdict::Bad(fix) => Some(format!("  {}: {}; {fix}", finding.subject, finding.detail)),
         Verdict::Good | Verdict::Note => None,

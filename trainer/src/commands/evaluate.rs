@@ -14,10 +14,10 @@ use tooltune_suites::few_samples;
 
 mod origin;
 
-use super::{DeviceOption, eprint_line, say, watched, watching};
+use super::{DeviceOption, eprint_line, say, with_interruptible_progress, with_progress};
 use crate::base_model::BaseModel;
 use crate::cli::EvalArgs;
-use crate::commands::evaluate::measured_loss::{loss_beside, measured_loss};
+use crate::commands::evaluate::measured_loss::{measured_loss, suite_loss};
 use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::untrained;
@@ -44,7 +44,7 @@ use tooltune_terminal::GenerationProgress;
 pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let mut config = args.target.config_for(args.suite)?;
     config.device = device_option.name(config.device)?;
-    let suite = chosen_suite(args, &config);
+    let suite = selected_suite(args, &config);
     if args.compare.is_some() {
         suites::change_of(suite.unwrap_or(Suite::first()))?;
     }
@@ -52,10 +52,10 @@ pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), E
         eprint_line("--checkpoint is ignored with --predictions: no model is loaded")?;
     }
     if args.suite.is_none() {
-        args.target.must_have_rows(&config)?;
+        args.target.require_rows(&config)?;
     }
     if let Some(output) = &args.output {
-        must_be_a_place(output)?;
+        check_output_folder(output)?;
     }
     // Keep the lock until the end: two evaluations would overwrite each other's files.
     let _folder = match &args.output {
@@ -71,8 +71,8 @@ pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), E
             let job = Job { args, suite };
             let config = with_pairs(&job, config);
             match evaluate(&job, &config, device_option) {
-                // Without --suite, measure whatever the rows allow.
-                Err(Error::NothingToAsk(why)) if args.suite.is_none() && has_model => {
+                // Without --suite, measure at least the loss.
+                Err(Error::NothingToEvaluate(why)) if args.suite.is_none() && has_model => {
                     eprint_line(&format!("{why}; measuring only the loss"))?;
                     measure_loss(args, &config, device_option)
                 }
@@ -80,11 +80,10 @@ pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), E
             }
         }
         None if has_model => measure_loss(args, &config, device_option),
-        None => Err(without_a_suite(args, &config)),
+        None => Err(no_suite_error(args, &config)),
     };
     match (work, &args.output) {
-        // The journal of completions is no longer needed once the evaluation is complete and shown.
-        // Until it is removed, the same command resumes.
+        // Remove the journal last: until then, the same command resumes.
         (Ok(()), Some(output)) => journal::remove(output),
         (Err(Error::Stopped), Some(output)) => Err(match journal::n_texts(output)? {
             Some(n_texts) => Error::StoppedWithTexts {
@@ -97,9 +96,9 @@ pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), E
     }
 }
 
-/// Rejects a folder with a complete evaluation or with unrelated files. A folder with a journal is
-/// an interrupted evaluation, which is resumed.
-fn must_be_a_place(output: &Path) -> Result<(), Error> {
+/// Rejects a folder that contains a complete evaluation or unrelated files. An interrupted
+/// evaluation, which has a journal, is accepted.
+fn check_output_folder(output: &Path) -> Result<(), Error> {
     if output.join(JOURNAL_FILE).exists() {
         return Ok(());
     }
@@ -119,14 +118,14 @@ fn must_be_a_place(output: &Path) -> Result<(), Error> {
     }
 }
 
-/// A suite and the command line that selected it.
+/// An evaluation of a suite, with its command line.
 struct Job<'a> {
     args: &'a EvalArgs,
     suite: Suite,
 }
 
 /// The suite set by --suite, or the default for the row format; `None` to measure only the loss.
-fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
+fn selected_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
     if args.suite.is_some() || args.loss_only {
         return args.suite;
     }
@@ -145,8 +144,9 @@ fn chosen_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
     }
 }
 
-/// The error for external completions when the rows only have a loss.
-fn without_a_suite(args: &EvalArgs, config: &Config) -> Error {
+/// The error if completions come from a server or a file, but only the loss of the rows can be
+/// measured.
+fn no_suite_error(args: &EvalArgs, config: &Config) -> Error {
     let option = match args.predictions {
         Some(_) => "--predictions",
         None => "--endpoint",
@@ -173,14 +173,14 @@ fn measure_loss(
         ));
     }
     let base = BaseModel::from_config(config)?;
-    base.warn_of_choices();
+    base.warn_of_ignored_sampling();
     args.target.model.check_used(config, &[BASE_MODEL])?;
     let prepared = prepared_rows(config, &base, &rows)?;
     let decoder = args
         .target
         .model
         .decoder(config, &base, "evaluating", &device)?;
-    let loss = watched(|watch| measured_loss(&decoder, &prepared, watch))?;
+    let loss = with_interruptible_progress(|watch| measured_loss(&decoder, &prepared, watch))?;
     let mut files = Files::from([(LOSSES_FILE.to_owned(), json_lines(&loss.lines)?)]);
     let mut fields = loss.fields();
     fields.extend(origin::fields(args, None, config)?);
@@ -208,7 +208,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         )));
     }
     let device = device_option.open(config.device)?;
-    if keeps_no_texts(job) {
+    if has_no_completions(job) {
         journal(job, config, &[])?;
     }
     let opening = Opening {
@@ -241,8 +241,8 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         is_trained: false,
     });
     let mut loss = None;
-    let outcome = if keeps_no_texts(job) {
-        let outcome = watching(|watch| {
+    let outcome = if has_no_completions(job) {
+        let outcome = with_progress(|watch| {
             let keep = &mut |files: &Files| write_files(args, files);
             let context = EvalContext {
                 generator: None,
@@ -261,7 +261,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         let mut journal = journal(job, config, &suite.prompts()?)?;
         with_completions(job, config, &device, |generator, watch| {
             if let Generator::Local(model) = generator {
-                loss = loss_beside(job.suite, config, model, &device, watch)?;
+                loss = suite_loss(job.suite, config, model, &device, watch)?;
             }
             suite.evaluate(EvalContext {
                 generator: Some(generator),
@@ -272,7 +272,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
             })
         })
     };
-    let mut result = outcome.map_err(|error| with_kept_outcomes(args, error))?;
+    let mut result = outcome.map_err(|error| with_saved_outcomes(args, error))?;
     if let Some(loss) = &loss {
         if let Some(metrics) = result.files.get_mut(METRICS_FILE) {
             *metrics = with_fields(metrics, loss.fields())?;
@@ -291,9 +291,8 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
     print(job, result)
 }
 
-/// Adds a hint if predictions were saved before the judge failed, so they need not be generated
-/// again.
-fn with_kept_outcomes(args: &EvalArgs, error: Error) -> Error {
+/// If predictions were saved before the judge failed, adds how to continue from them.
+fn with_saved_outcomes(args: &EvalArgs, error: Error) -> Error {
     let saved = args
         .output
         .as_ref()
@@ -327,7 +326,7 @@ fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
             text: &now,
         };
         say(&suites::change_of(job.suite)?(&before, &after)?)?;
-        return note_on_few(job.suite, &result);
+        return note_small_sample(job.suite, &result);
     }
     let name = match (&args.predictions, &args.endpoint_model) {
         (Some(_), _) => "predictions".to_owned(),
@@ -339,11 +338,11 @@ fn print(job: &Job<'_>, result: SuiteResult) -> Result<(), Error> {
         say(&format!("\n{}", by_file.table()))?;
     }
     result.notes.iter().try_for_each(|note| say(note))?;
-    note_on_few(job.suite, &result)
+    note_small_sample(job.suite, &result)
 }
 
 /// Prints a note if there are few samples.
-fn note_on_few(suite: Suite, result: &SuiteResult) -> Result<(), Error> {
+fn note_small_sample(suite: Suite, result: &SuiteResult) -> Result<(), Error> {
     let metrics = result.files.get(METRICS_FILE);
     let metrics = metrics.and_then(|text| serde_json::from_slice::<Value>(text).ok());
     let n = metrics.and_then(|metrics| {
@@ -356,8 +355,8 @@ fn note_on_few(suite: Suite, result: &SuiteResult) -> Result<(), Error> {
     }
 }
 
-/// Whether an evaluation has no completions to save in a journal.
-fn keeps_no_texts(job: &Job<'_>) -> bool {
+/// Whether an evaluation has no completions that a journal could store.
+fn has_no_completions(job: &Job<'_>) -> bool {
     job.args.predictions.is_some() || !job.suite.needs().generator
 }
 
@@ -373,7 +372,7 @@ fn journal(
     Journal::open(output, &digest(job, config, prompts)?).map(Some)
 }
 
-/// Hashes everything that the completions depend on.
+/// Digest of everything that the completions depend on.
 fn digest(
     job: &Job<'_>,
     config: &Config,
@@ -382,8 +381,8 @@ fn digest(
     let args = job.args;
     let server = (&args.endpoint, &args.endpoint_model, &args.extra_body);
     let weights = match (args.target.model.checkpoint()?.as_str(), &args.endpoint) {
-        // Nothing is generated: the journal only marks the evaluation as started.
-        (checkpoint, _) if keeps_no_texts(job) => checkpoint.to_string(),
+        // Nothing is generated; the journal only marks the evaluation as started.
+        (checkpoint, _) if has_no_completions(job) => checkpoint.to_string(),
         ("base", _) => "base".to_string(),
         (_, Some(_)) => String::new(),
         _ => {
@@ -409,7 +408,7 @@ fn digest(
 fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let args = job.args;
     args.target.model.check_used(config, &[RETRIEVER])?;
-    // The server has the model, so a missing retriever run must not stop the evaluation.
+    // The server provides the model, so a missing run of the retriever is not an error.
     let is_untrained = args.endpoint.is_some() && args.target.model.checkpoint.is_none();
     if is_untrained && let Some(run) = args.target.model.missing_run(config)? {
         eprint_line(&format!(
@@ -421,7 +420,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
     if args.target.model.checkpoint()? != "base" {
         let dir = args.target.model.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
-            // An evaluated model is from the same checkpoint, which is then printed with the model.
+            // If a model is evaluated, it comes from the same checkpoint, which is printed then.
             if !job.suite.needs().generator || args.endpoint.is_some() {
                 args.target.model.say_checkpoint("evaluating", &dir)?;
             }
@@ -436,7 +435,7 @@ fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {
         return Ok(());
     };
     std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
-    // Write the metrics last: their presence marks a complete evaluation.
+    // Write metrics.json last: it marks a complete evaluation.
     for (name, bytes) in files.iter().rev() {
         write_atomic(&output.join(name), bytes)?;
     }
@@ -470,14 +469,14 @@ fn with_completions<R>(
         &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    let (args, limits) = (job.args, EvalConfig::limits_of_answers(&[job.suite]));
+    let (args, limits) = (job.args, EvalConfig::answer_limit_keys(&[job.suite]));
     let endings = Endings::default();
     let mut lines = Vec::new();
-    let outcome = watched(|watch| match &args.endpoint {
+    let outcome = with_interruptible_progress(|watch| match &args.endpoint {
         Some(url) => {
             args.target.model.check_used(config, &[])?;
             let server = endpoint(args, config, url)?;
-            // No model is loaded. From the first request on, a signal reports what was pending.
+            // With a server, no model is loaded, so signals are handled from the first request on.
             let _interrupt = Interrupt::begin();
             let outcome = work(Generator::Endpoint(&server), watch);
             lines = server.lines(&limits);
@@ -485,7 +484,7 @@ fn with_completions<R>(
         }
         None => {
             let base = BaseModel::from_config(config)?;
-            base.warn_of_choices();
+            base.warn_of_ignored_sampling();
             args.target.model.check_used(config, &[BASE_MODEL])?;
             let decoder = args
                 .target
@@ -510,9 +509,7 @@ fn with_completions<R>(
 
 fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGenerator, Error> {
     let model = args.endpoint_model.clone().ok_or_else(|| {
-        Error::Usage(
-            "--endpoint needs --endpoint-model, the server's name for the model".to_string(),
-        )
+        Error::Usage("--endpoint needs --endpoint-model, the model name on the server".to_string())
     })?;
     let sampling = config.eval.sampling();
     if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
@@ -535,8 +532,8 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     )
 }
 
-/// Extra fields of every request: those of the command line, and the chat template variables under
-/// the name that vLLM and SGLang use.
+/// Extra fields of every request: from the command line, and the chat template variables under the
+/// field name of vLLM and SGLang.
 fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
     const FIELD: &str = "chat_template_kwargs";
     let mut body = args.extra_body.clone().unwrap_or_default();
@@ -545,7 +542,7 @@ fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Er
         .find(|(field, _)| body.contains_key(*field))
     {
         return Err(Error::Usage(format!(
-            "--extra-body sets {field}, and {setting} sets it in each request; keep one of the two"
+            "--extra-body sets {field}, but {setting} also sets it; keep only one of them"
         )));
     }
     if config.data.chat_template_kwargs.0.is_empty() {
@@ -576,7 +573,7 @@ fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Er
     Ok(body)
 }
 
-/// Fields of a request that settings set, with the setting.
+/// Request fields that settings control, each with its setting.
 fn sent_by_settings(config: &Config) -> Vec<(&'static str, &'static str)> {
     let eval = &config.eval;
     let is_sampled = eval.temperature > 0.0;

@@ -1,4 +1,4 @@
-//! Options that control which API calls an executor may make, and the dry run that lists them.
+//! Command-line options that allow API calls of an executor, and the dry run that lists the calls.
 
 use tooltune_apis::ApiCatalogue;
 use tooltune_endpoint::SAFE_METHODS;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::eval::suites::{PlannedCalls, planned_calls};
 
 /// Maximum number of APIs that a dry run lists.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 
 /// Adds the permissions of the command line to the executor settings.
 ///
@@ -25,8 +25,8 @@ pub(super) fn allow(executor: &mut ExecutorConfig, args: &AllowArgs) -> Result<(
     ] {
         if !value.is_empty() && executor.kind != kind {
             return Err(Error::Usage(format!(
-                "{option} is for an executor of the kind {kind}, and its kind is {}; leave the \
-                 option out",
+                "{option} needs an executor of kind {kind}, but its kind is {}; omit the \
+                 option",
                 executor.kind
             )));
         }
@@ -36,12 +36,12 @@ pub(super) fn allow(executor: &mut ExecutorConfig, args: &AllowArgs) -> Result<(
     Ok(())
 }
 
-/// Rejects executor options when no executor is used.
+/// Rejects executor options without `--execute`.
 ///
 /// # Errors
 ///
 /// An option is given.
-pub(super) fn must_be_executed(args: &AllowArgs) -> Result<(), Error> {
+pub(super) fn require_execute(args: &AllowArgs) -> Result<(), Error> {
     if args.allow_method.is_empty() && args.allow_tool.is_empty() {
         return Ok(());
     }
@@ -53,16 +53,16 @@ pub(super) fn must_be_executed(args: &AllowArgs) -> Result<(), Error> {
 
 /// Limits on API calls.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MostCalls {
-    /// Edges whose calls are made.
+pub(super) struct CallLimits {
+    /// Maximum number of edges whose calls are made.
     pub(super) edges: Option<usize>,
-    /// Tasks whose calls are made; each calls an API at most once.
+    /// Number of tasks whose calls are made; each task calls an API at most once.
     pub(super) tasks: usize,
-    /// Limit for all calls together.
+    /// Maximum number of all calls together.
     pub(super) all: Option<usize>,
 }
 
-/// Prints the requests that calls would send, their hosts, and the maximum number of each.
+/// Prints the requests that would be sent, their hosts, and the maximum number of each.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub(super) struct MostCalls {
 pub(super) fn print_calls(
     goat: &GoatConfig,
     catalogue: &ApiCatalogue,
-    most: MostCalls,
+    limits: CallLimits,
 ) -> Result<(), Error> {
     let calls = match planned_calls(goat, catalogue)? {
         PlannedCalls::Here => return Ok(()),
@@ -98,9 +98,9 @@ pub(super) fn print_calls(
     let n_parameters: usize = sizes.iter().sum();
     let n_callable = calls.iter().filter(|call| call.refusal.is_none()).count();
     let mut table_of_calls = table(&["API", "request", "host", "calls"]);
-    for (call, size) in calls.iter().zip(&sizes).take(MOST_LISTED) {
-        let n_edges = match most.edges {
-            // Each outgoing edge calls it once, and so does each incoming edge.
+    for (call, size) in calls.iter().zip(&sizes).take(MAX_LISTED) {
+        let n_edges = match limits.edges {
+            // The API is called once for each outgoing and each incoming edge.
             None => 0,
             Some(edges) => {
                 let n_from = n_parameters - size;
@@ -108,8 +108,8 @@ pub(super) fn print_calls(
                 n_from.min(edges).saturating_add(n_to.min(edges))
             }
         };
-        let n_calls = n_edges.saturating_add(most.tasks);
-        let n_calls = most.all.map_or(n_calls, |all| all.min(n_calls));
+        let n_calls = n_edges.saturating_add(limits.tasks);
+        let n_calls = limits.all.map_or(n_calls, |all| all.min(n_calls));
         table_of_calls.add_row([
             call.name.clone(),
             call.request.clone(),
@@ -121,8 +121,8 @@ pub(super) fn print_calls(
         ]);
     }
     print_line(&table_of_calls.trim_fmt())?;
-    if calls.len() > MOST_LISTED {
-        let n_more = calls.len() - MOST_LISTED;
+    if calls.len() > MAX_LISTED {
+        let n_more = calls.len() - MAX_LISTED;
         print_line(&format!("and {n_more} more APIs (not listed)"))?;
     }
     let n_refused = calls.len() - n_callable;

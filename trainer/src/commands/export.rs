@@ -13,13 +13,13 @@ use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
 use super::{eprint_line, print_line, say};
 use crate::base_model::{BaseModel, same_name};
 use crate::cli::{ExportArgs, ExportDtype, ExportFormat};
-use crate::commands::export::model_card::{Handed, model_card};
+use crate::commands::export::model_card::{CardKind, model_card};
 use crate::commands::export::pending_upload::PendingUpload;
 use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
 use crate::export::{
-    Addition, GgufPlace, HandedOn, Scaling, compatibility_table, export_gguf, export_merged,
+    Addition, ExportExtras, GgufTarget, Scaling, compatibility_table, export_gguf, export_merged,
     export_peft, export_whole_gguf,
 };
 use crate::lora::linear_layers;
@@ -35,7 +35,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
         Some(repo) => upload::run(args, repo, || write(args)),
         None => {
             write(args)?;
-            // It may replace an export that was removed before its upload.
+            // This export may replace one that was removed before its upload.
             args.output
                 .as_deref()
                 .map_or(Ok(()), PendingUpload::remove_record)
@@ -46,17 +46,17 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
 /// Writes the export, or prints how servers would load the adapter.
 fn write(args: &ExportArgs) -> Result<(), Error> {
     let config = args.model.config(&[])?;
-    let is_whole = match args.to {
+    let is_merged = match args.to {
         ExportFormat::Gguf => args.merged,
         ExportFormat::Ollama | ExportFormat::Merged => true,
         ExportFormat::Peft | ExportFormat::SentenceTransformers => false,
     };
     let output = args.output.as_deref().unwrap_or(Path::new(""));
-    if is_whole && !args.check && args.model.checkpoint()? == "base" {
+    if is_merged && !args.check && args.model.checkpoint()? == "base" {
         args.model.check_used(&config, &[BASE_MODEL])?;
         let base = BaseModel::from_config(&config)?;
-        write_whole(args, &config, &Addition::nothing(), &base, None)?;
-        return print_done(&args.model.path, output);
+        write_merged(args, &config, &Addition::none(), &base, None)?;
+        return print_destination(&args.model.path, output);
     }
     let checkpoint = args.model.adapter(&config)?;
     if args.check {
@@ -65,18 +65,18 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
             &BaseModel::from_config(&config)?,
         )?);
     }
-    if is_whole {
+    if is_merged {
         let base = BaseModel::from_config(&config)?;
         check_base(&checkpoint, &config, &base, true)?;
-        let card = model_card(&config, &checkpoint, Handed::Merged)?;
-        write_whole(
+        let card = model_card(&config, &checkpoint, CardKind::Merged)?;
+        write_merged(
             args,
             &config,
             &Addition::read(&checkpoint)?,
             &base,
             Some(&card),
         )?;
-        return print_done(&checkpoint, output);
+        return print_destination(&checkpoint, output);
     }
     match args.to {
         ExportFormat::SentenceTransformers => {
@@ -100,7 +100,7 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
         }
         _ => write_peft(args, &config, &checkpoint)?,
     }
-    print_done(&checkpoint, output)
+    print_destination(&checkpoint, output)
 }
 
 /// Writes the adapter of `checkpoint` as a PEFT folder.
@@ -111,13 +111,13 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
         true => Scaling::Neutral,
         false => Scaling::AsConfigured,
     };
-    // Without the base model every module is listed by name.
+    // Without the base model, list every module by name.
     let linear = BaseModel::open_shape(&model.model_name_or_path);
     let linear = linear.map(|shape| linear_layers(&shape)).ok();
     let dtype = dtype(args.dtype, FloatDtype::F32)?;
-    let handed = HandedOn {
+    let handed = ExportExtras {
         base: model,
-        card: &model_card(config, checkpoint, Handed::Adapter)?,
+        card: &model_card(config, checkpoint, CardKind::Adapter)?,
     };
     export_peft(
         checkpoint,
@@ -138,8 +138,8 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
     }
 }
 
-/// Writes a whole model (the base plus the weight change) and its model card.
-fn write_whole(
+/// Writes a merged model (the base plus the weight change) and its model card.
+fn write_merged(
     args: &ExportArgs,
     config: &Config,
     addition: &Addition,
@@ -148,11 +148,11 @@ fn write_whole(
 ) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     let target = match args.to {
-        ExportFormat::Ollama => GgufPlace::Ollama {
+        ExportFormat::Ollama => GgufTarget::Ollama {
             card,
             system: config.data.system.as_deref(),
         },
-        ExportFormat::Gguf => GgufPlace::File,
+        ExportFormat::Gguf => GgufTarget::File,
         _ => {
             let dtype = dtype(args.dtype, FloatDtype::BF16)?;
             let shard = (args.max_shard_size.unwrap_or(SHARD_GIGABYTES) * 1e9) as u64;
@@ -171,7 +171,7 @@ fn print_remarks(output: &Path, remarks: &[String]) -> Result<(), Error> {
 }
 
 /// Prints source and destination of the export.
-fn print_done(source: &Path, output: &Path) -> Result<(), Error> {
+fn print_destination(source: &Path, output: &Path) -> Result<(), Error> {
     print_line(&format!("{} -> {}", source.display(), output.display()))
 }
 
@@ -232,18 +232,19 @@ fn gguf_dtype(args: &ExportArgs) -> GgufDtype {
         .map_or(GgufDtype::Float(FloatDtype::F16), as_gguf)
 }
 
-/// Checks that `base` is the model that the adapter was trained on, by the file hashes in the run,
-/// or by name for adapters from other programs. With `whole`, hashes every byte of the weights.
+/// Checks that `base` is the model that the adapter was trained on: by the file hashes of the run,
+/// or by name for adapters from other programs. `hash_all` hashes large files even if they look
+/// unchanged.
 fn check_base(
     checkpoint: &Path,
     config: &Config,
     base: &BaseModel,
-    whole: bool,
+    hash_all: bool,
 ) -> Result<(), Error> {
     if let Some(lock) = RunLock::of_checkpoint(checkpoint)? {
         let used = Used {
             settings: &[BASE_MODEL],
-            whole,
+            hash_all,
         };
         return lock.check_used(config, used, checkpoint);
     }

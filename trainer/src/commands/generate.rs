@@ -1,4 +1,4 @@
-//! `generate`: prints completions for rows, a question or a text next to the reference.
+//! `generate`: prints completions for rows, a message or a text, next to the reference answers.
 
 use serde::Serialize;
 use tooltune_disk::atomic::write_atomic;
@@ -6,10 +6,10 @@ use tooltune_rows::text::TokenizedPrompt;
 
 use super::data::write_lines;
 use super::new_file::must_be_new;
-use super::{DeviceOption, eprint_line, print_line, print_result, watched};
+use super::{DeviceOption, eprint_line, print_line, print_result, with_interruptible_progress};
 use crate::base_model::BaseModel;
 use crate::cli::GenerateArgs;
-use crate::commands::prompts::{DisplayedPrompt, load_prompts, must_have_a_source};
+use crate::commands::prompts::{DisplayedPrompt, load_prompts, require_prompt_source};
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::constraints::{Constraints, RequestedConstraint};
@@ -21,7 +21,7 @@ use crate::eval::generator::{
 use crate::eval::report_files::json_lines;
 use crate::recipes::run_lock::BASE_MODEL;
 
-/// Number of characters shown of a prompt's last message.
+/// Number of characters shown of the last message of a prompt.
 const N_SHOWN: usize = 600;
 
 /// A line of `--output`.
@@ -41,14 +41,14 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
     must_be_new(&[("--output", args.output.as_deref())])?;
     let mut config = args.target.config()?;
     config.device = device_option.name(config.device)?;
-    must_have_a_source(args, &config)?;
+    require_prompt_source(args, &config)?;
     args.target.model.check_used(&config, &[BASE_MODEL])?;
     let device = device_option.open(config.device)?;
     let base = BaseModel::from_config(&config)?;
-    base.warn_of_choices();
+    base.warn_of_ignored_sampling();
     let options = GenerationOptions::from_config(&config, &base.stop_ids);
     let all = load_prompts(args, &config, &base, &device)?;
-    must_fit(
+    check_prompt_lengths(
         all.iter().map(|prompt| &prompt.prompt),
         options.max_new_tokens,
         base.config.max_position_embeddings,
@@ -67,7 +67,7 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
     let texts = complete_all(&generator, &all, &constraints, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
-            // A device or a pipe, whose reader may also be the terminal.
+            // The output is a device or a pipe, which may also be the terminal.
             return Ok(write_atomic(output, &json_lines(lines(&all, &texts))?)?);
         }
         write_lines("texts", lines(&all, &texts), Some(output))?;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
 }
 
 /// Rejects empty prompts and prompts that leave no room for a completion.
-fn must_fit<'a>(
+fn check_prompt_lengths<'a>(
     mut prompts: impl Iterator<Item = &'a TokenizedPrompt>,
     max_new_tokens: usize,
     context: usize,
@@ -143,7 +143,7 @@ fn complete_all(
         constraint: constraints.of_prompt(i),
     });
     let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
-    watched(|watch| generator.write(&prompts, None, watch))
+    with_interruptible_progress(|watch| generator.write(&prompts, None, watch))
 }
 
 fn lines<'a>(
@@ -200,7 +200,7 @@ fn is_cut(completion: &Completion) -> bool {
     completion.finish_reason != FinishReason::Stop.name()
 }
 
-/// Formats a completion: row, prompt, completion, reference and finish reason.
+/// Formats a completion with its row, prompt, reference and finish reason.
 fn format_completion(
     prompt: &DisplayedPrompt,
     completion: &Completion,
@@ -236,7 +236,7 @@ fn format_completion(
         .chain([("ended", ended)]);
     let mut output = format!("{}\n", prompt.prompt.id);
     for (label, text) in fields {
-        // Indent the further lines of a field.
+        // Indent all lines of a field after the first.
         let text = text
             .trim_end_matches('\n')
             .replace('\n', &format!("\n{:13}", ""));
@@ -246,7 +246,7 @@ fn format_completion(
     output
 }
 
-/// Shortens a long text to its end.
+/// Returns the end of a long text.
 fn ending(text: &str) -> String {
     match text.char_indices().rev().nth(N_SHOWN - 1) {
         Some((from, _)) if from > 0 => format!("…{}", &text[from..]),
@@ -258,7 +258,7 @@ fn ending(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn load_prompts(id: &str, n_tokens: usize, reference: Option<&str>) -> DisplayedPrompt {
+    fn prompt(id: &str, n_tokens: usize, reference: Option<&str>) -> DisplayedPrompt {
         DisplayedPrompt {
             prompt: TokenizedPrompt {
                 id: id.to_owned(),
@@ -273,28 +273,25 @@ mod tests {
         }
     }
 
-    fn fault(n_tokens: usize, max_new_tokens: usize) -> Option<String> {
-        let all = [
-            load_prompts("a:1", 1, None),
-            load_prompts("a:2", n_tokens, None),
-        ];
-        let fit = must_fit(all.iter().map(|one| &one.prompt), max_new_tokens, 10);
+    fn error(n_tokens: usize, max_new_tokens: usize) -> Option<String> {
+        let all = [prompt("a:1", 1, None), prompt("a:2", n_tokens, None)];
+        let fit = check_prompt_lengths(all.iter().map(|one| &one.prompt), max_new_tokens, 10);
         fit.err().map(|error| error.to_string())
     }
 
     #[test]
     fn a_prompt_without_room_for_its_completion_is_refused() {
-        assert_eq!(fault(6, 4), None);
+        assert_eq!(error(6, 4), None);
         assert_eq!(
-            fault(7, 4).as_deref(),
+            error(7, 4).as_deref(),
             Some(
                 "a:2: the prompt has 7 tokens; with eval.max_new_tokens = 4 that exceeds the \
                  model's context of 10 tokens (max_position_embeddings); lower \
                  eval.max_new_tokens with --set, or shorten the prompt"
             )
         );
-        assert!(fault(1, usize::MAX).is_some_and(|message| message.starts_with("a:1: ")));
-        assert!(fault(0, 4).is_some_and(|message| message.starts_with("a:2: the prompt is empty")));
+        assert!(error(1, usize::MAX).is_some_and(|message| message.starts_with("a:1: ")));
+        assert!(error(0, 4).is_some_and(|message| message.starts_with("a:2: the prompt is empty")));
     }
 
     #[test]
@@ -311,7 +308,7 @@ mod tests {
         };
         assert_eq!(
             format_completion(
-                &load_prompts("a:1", 5, Some("Yes.\nNo.")),
+                &prompt("a:1", 5, Some("Yes.\nNo.")),
                 &completion("Yes.", "length"),
                 &options
             ),
@@ -320,7 +317,7 @@ mod tests {
         );
         assert_eq!(
             format_completion(
-                &load_prompts("a:1", 5, Some("Yes.")),
+                &prompt("a:1", 5, Some("Yes.")),
                 &completion("Yes.", "stop"),
                 &options
             ),
@@ -328,11 +325,7 @@ mod tests {
              ended      at a stop token; 3 tokens after a prompt of 5\n"
         );
         // The label is also printed for an empty field.
-        let empty = format_completion(
-            &load_prompts("a:1", 5, None),
-            &completion("", "stop"),
-            &options,
-        );
+        let empty = format_completion(&prompt("a:1", 5, None), &completion("", "stop"), &options);
         assert!(empty.contains("lines\n  written\n  ended "), "{empty}");
     }
 

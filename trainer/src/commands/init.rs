@@ -18,8 +18,8 @@ use crate::config::foreign::{
 use crate::config::{LoadedConfig, Preset, Source, table_names};
 use crate::error::Error;
 
-/// Maximum bytes of rows to count when converting epochs to steps.
-const COUNTED_BYTES: u64 = 256 << 20;
+/// Maximum bytes of row files to read when converting epochs to steps.
+const MAX_COUNTED_BYTES: u64 = 256 << 20;
 
 pub(super) fn run(args: &InitArgs) -> Result<(), Error> {
     if let Some(path) = args.output.as_deref().filter(|path| path.exists()) {
@@ -31,7 +31,7 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Error> {
     let is_yaml = args
         .output
         .as_deref()
-        .is_some_and(|path| matches!(end_of(path), Some("yaml" | "yml")));
+        .is_some_and(|path| matches!(last_component(path), Some("yaml" | "yml")));
     let text = match &args.from {
         Some(path) => translate_config(path, args.command, is_yaml)?,
         None if is_yaml => toml_to_yaml(&preset(args)),
@@ -57,7 +57,7 @@ fn preset(args: &InitArgs) -> String {
     match &args.output {
         None => text.to_owned(),
         Some(path) => {
-            // The comments contain commands to copy.
+            // The comments contain commands for the user to copy.
             let path = path.display().to_string();
             let quoted = shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into);
             text.replace(&format!(" {name}"), &format!(" {}", one_line(&quoted)))
@@ -75,7 +75,7 @@ fn translate_config(path: &Path, command: Option<usize>, is_yaml: bool) -> Resul
         left_out,
         to_do,
         ..
-    } = settings_of(path, &text, command)?;
+    } = read_training_command(path, &text, command)?;
     let name = one_line(&path.display().to_string());
     let origin = Origin::detect(theirs.keys().map(String::as_str)).ok_or_else(|| unknown(path))?;
     if let Some(refusal) = origin.refusal(&theirs, &words) {
@@ -137,7 +137,7 @@ fn unknown(path: &Path) -> Error {
     ))
 }
 
-/// Facts about the rows of these files, if the files exist.
+/// Facts about the rows in these files, if the files exist.
 fn row_facts(files: &[RowFile]) -> RowFacts {
     let has_completions = |file: &RowFile| {
         let recognised = recognise_file(Path::new(&file.path)).map(|found| found.format);
@@ -166,7 +166,7 @@ fn n_rows(files: &[RowFile]) -> Option<Vec<u64>> {
         .iter()
         .map(|file| std::fs::metadata(&file.path).map(|metadata| metadata.len()));
     let n_bytes: u64 = sizes.collect::<Result<Vec<u64>, _>>().ok()?.iter().sum();
-    if files.is_empty() || n_bytes > COUNTED_BYTES {
+    if files.is_empty() || n_bytes > MAX_COUNTED_BYTES {
         return None;
     }
     let counts = files.iter().map(|file| {
@@ -180,14 +180,14 @@ fn n_rows(files: &[RowFile]) -> Option<Vec<u64>> {
     counts.collect()
 }
 
-fn end_of(path: &Path) -> Option<&str> {
+fn last_component(path: &Path) -> Option<&str> {
     path.extension().and_then(|end| end.to_str())
 }
 
 /// Describes why a file is not valid YAML. The library's own messages name its options and budgets.
 fn why_not_yaml(text: &str) -> String {
     match tooltune_json::yaml::parse(text) {
-        Err(fault) => format!("invalid YAML: {fault}"),
+        Err(error) => format!("invalid YAML: {error}"),
         Ok(_) => "the file has too many values for a config, aliases included, or nests them too \
                   deeply; remove aliases (*name) and merge keys (<<)"
             .to_owned(),
@@ -195,10 +195,14 @@ fn why_not_yaml(text: &str) -> String {
 }
 
 /// Returns the settings of a file, or the arguments of the command that a script starts.
-fn settings_of(path: &Path, text: &str, command: Option<usize>) -> Result<TrainingCommand, Error> {
+fn read_training_command(
+    path: &Path,
+    text: &str,
+    command: Option<usize>,
+) -> Result<TrainingCommand, Error> {
     let name = one_line(&path.display().to_string());
     let unreadable = |error: String| Error::Usage(format!("{name}: {}", one_line(&error)));
-    let value = match end_of(path) {
+    let value = match last_component(path) {
         Some("yaml" | "yml") => {
             let read = serde_saphyr::from_str::<Value>(text);
             read.map_err(|_| unreadable(why_not_yaml(text)))?
@@ -206,7 +210,7 @@ fn settings_of(path: &Path, text: &str, command: Option<usize>) -> Result<Traini
         Some("json") => parse_unique(text).map_err(|e| unreadable(e.to_string()))?,
         _ => {
             let training = find_training_command(text, command);
-            // Commands to choose from are listed on lines of their own.
+            // The error lists the commands of the script, one per line.
             let training = training.map_err(|e| Error::Usage(format!("{name}: {e}")))?;
             return training.ok_or_else(|| unknown(path));
         }
@@ -233,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsupported_yaml_is_reported_in_our_words_with_its_line() {
+    fn yaml_errors_have_our_wording_and_the_line() {
         let wide = format!("b: &b [{}0]\n{}", "0, ".repeat(999), "c: [*b, *b]\n");
         let many: String = (0..300).map(|n| format!("k{n}: [*b, *b]\n")).collect();
         for (text, expected) in [
@@ -249,7 +253,7 @@ mod tests {
             ("a: 1\n\tb: 2\n".to_owned(), "line 2, column 1: a tab"),
             (wide + &many, "too many values for a config"),
         ] {
-            let Err(error) = settings_of(Path::new("x.yaml"), &text, None) else {
+            let Err(error) = read_training_command(Path::new("x.yaml"), &text, None) else {
                 panic!("{expected}");
             };
             let message = error.to_string();

@@ -26,7 +26,7 @@ use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
 use crate::settings;
 
 /// Default number of rows to show.
-const N_ROWS: usize = 3;
+const DEFAULT_ROWS: usize = 3;
 
 /// Number of characters shown of a system message.
 const N_SHOWN: usize = 100;
@@ -34,7 +34,8 @@ const N_SHOWN: usize = 100;
 pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let loaded = load_config(&args.config)?;
     let mut config = loaded.clone();
-    // Passed on to the row reader, which checks which rows have their own.
+    // `data.system` is passed to the row reader, which knows the rows with their own system
+    // message.
     let system = config.data.system.take();
     let device = device_option.open(config.device)?;
     let base = BaseModel::from_config(&config)?;
@@ -44,7 +45,7 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
     let most = match (args.rows, &args.row) {
         (Some(most), _) => most,
         (None, Some(_)) => usize::MAX,
-        (None, None) => N_ROWS,
+        (None, None) => DEFAULT_ROWS,
     };
     let mut report = ReadingReport::default();
     let n_shown = with_rows(&config, &files, &device, &mut report, |rows| {
@@ -93,13 +94,13 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
             "--row {row}: no such row in data.train; give a line number or FILE:LINE, which can \
              also name a row of data.eval"
         ))),
-        _ => refuse_as_plan(loaded, &device),
+        _ => run_plan_checks(loaded, &device),
     }
 }
 
-/// Runs the checks of `plan` and `train` after showing the rows: the other rows, the evaluation,
+/// After showing the rows, runs the checks of `plan` and `train` on the other rows, the evaluation,
 /// and the run folder.
-fn refuse_as_plan(mut config: Config, device: &Device) -> Result<(), Error> {
+fn run_plan_checks(mut config: Config, device: &Device) -> Result<(), Error> {
     run_files::pin_run_settings(&mut config)?;
     prepare_run(&config, device).map(drop)
 }
@@ -109,13 +110,13 @@ enum RowSelection {
     All,
     /// The row with this id, or this line of any file.
     Row(String),
-    /// All examples of trajectories with these ids, which are in the requested line.
+    /// All examples of the trajectories with these ids, which the requested line contains.
     Trajectories(BTreeSet<String>),
 }
 
 impl RowSelection {
-    /// Resolves `--row`. For trajectories the files are read, because their examples have ids of
-    /// their own.
+    /// Resolves `--row`. For trajectories this reads the files, because their examples have
+    /// different ids.
     fn from_args(args: &InspectArgs, files: &RowFiles, config: &Config) -> Result<Self, Error> {
         let Some(requested) = &args.row else {
             return Ok(Self::All);
@@ -162,7 +163,7 @@ fn files_of(row: Option<&str>, config: &Config) -> RowFiles {
     evaluation_file.map_or(train, |file| RowFiles::all_rows(std::slice::from_ref(file)))
 }
 
-/// Whether `place` matches the request by id, by line, or by file and line.
+/// Whether `location` matches the request by id, by line, or by file and line.
 fn is_row_location(requested: &str, location: &str) -> bool {
     if location == requested || location.rsplit(':').next() == Some(requested) {
         return true;
@@ -180,10 +181,10 @@ fn is_same_path(one: &Path, other: &Path) -> bool {
 }
 
 fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
-    let learned = row.tokens.iter().filter(|token| token.weight > 0.0).count();
+    let supervised = row.tokens.iter().filter(|token| token.weight > 0.0).count();
     let straddling = row.tokens.iter().filter(|token| token.straddles).count();
     print_line(&format!(
-        "{}: {} tokens, {learned} supervised, {straddling} partly supervised, {} beyond \
+        "{}: {} tokens, {supervised} supervised, {straddling} partly supervised, {} beyond \
          data.max_length; template {}",
         row.id,
         row.tokens.len(),
@@ -237,7 +238,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
     print_line(&values_line(row.argument_values.len(), &masked))
 }
 
-/// Counts the argument values of calls and lists those that are masked.
+/// Counts the argument values of calls and lists the masked ones.
 fn values_line(n: usize, masked: &[&str]) -> String {
     match masked {
         [] => format!("argument values of calls: {n}, supervised as shown above\n"),
@@ -266,18 +267,18 @@ fn system_line(system: Option<&InspectedSystem>) -> String {
     format!("system message from {from}: {text}")
 }
 
-/// Describes an unusual beginning of a turn.
+/// Describes an unusual start of a turn.
 fn note(row: &InspectedRow, turn: &InspectedTurn) -> Option<String> {
     let message = turn.message;
     let note = match turn.begins {
         TurnBegin::EmptyThought => {
-            "the template adds an empty thinking block before the answer; it is part of the prompt"
+            "the template adds an empty thinking block before the answer, which is part of the prompt"
         }
         TurnBegin::DroppedThought => {
             "the generation prompt opens a thinking block, which the template does not write here"
         }
         TurnBegin::GenerationTag => {
-            "the turn starts at the template's generation tag, not its prompt"
+            "the turn starts at the template's generation tag, not after its generation prompt"
         }
         TurnBegin::GenerationPrompt if !turn.is_prompt => {
             "the template renders earlier messages differently when it adds the generation prompt \
@@ -294,7 +295,7 @@ fn note(row: &InspectedRow, turn: &InspectedTurn) -> Option<String> {
     ))
 }
 
-/// Colors on a terminal; elsewhere brackets around supervised tokens.
+/// Uses colors on a terminal, and otherwise brackets around supervised tokens.
 fn paint(is_terminal: bool) -> fn(&InspectedToken, &str) -> String {
     fn color_by_weight(token: &InspectedToken, text: &str) -> String {
         let code = match (token.weight, token.straddles) {
@@ -320,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_named_by_its_line_or_by_any_spelling_of_its_file() {
+    fn a_row_is_named_by_its_line_or_by_any_path_of_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("dev.jsonl");
         std::fs::write(&file, "{}\n").unwrap();

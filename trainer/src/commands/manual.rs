@@ -24,7 +24,7 @@ pub(super) fn pages(args: &ManArgs) -> Result<(), Error> {
     print_line(&format!("{n} pages in {}", folder.display()))
 }
 
-/// Writes the page of a verb and of its subcommands; returns the number of pages.
+/// Writes the page of a command and the pages of its subcommands. Returns the number of pages.
 fn write_pages(command: &clap::Command, args: &ManArgs) -> Result<usize, Error> {
     let page = clap_mangen::Man::new(command.clone());
     let path = args.folder.join(page.get_filename());

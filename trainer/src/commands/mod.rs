@@ -1,4 +1,4 @@
-//! Implementation of each command: parses options, calls the library, prints the result.
+//! Implements the commands: each one parses options, calls the library and prints the result.
 //!
 //! Only this module and `main` print to the terminal.
 #![allow(clippy::print_stdout, reason = "only commands print to the terminal")]
@@ -50,12 +50,12 @@ use tooltune_terminal::{Progress, between_bars, columns, counted, fitting_text};
 ///
 /// # Errors
 ///
-/// Any error that ended it; [`Error::exit_code`] is the exit status.
+/// The error that ended the command; [`Error::exit_code`] is its exit status.
 pub fn run(cli: Cli) -> Result<(), Error> {
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
     device::start_threads(machine.threads)?;
-    // Training adds its own details to an out-of-memory error; every other command generates.
+    // Training adds its own details to an out-of-memory error. All other commands generate.
     let done = catch_out_of_memory(GENERATION_SETTINGS, || run_command(cli.command, machine));
     done.or_else(|error| match interrupt::signal() {
         Some(signal) if error.is_stop() => Err(Error::BySignal {
@@ -142,28 +142,30 @@ fn load_config(args: &ConfigArgs) -> Result<Config, Error> {
     for line in loaded.contradictions() {
         eprint_line(&line)?;
     }
-    reading_report::say_recognised(&loaded)?;
+    reading_report::say_detected_format(&loaded)?;
     Ok(loaded.config)
 }
 
 /// Runs `work` with a generation progress bar until a signal stops it.
-fn watched<R>(
+fn with_interruptible_progress<R>(
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> Result<Option<R>, Error>,
 ) -> Result<R, Error> {
-    // Only from the first completion on: while a model loads, there is nothing to save.
-    watching_under(None, work)??.ok_or(Error::Stopped)
+    // Handle signals only from the first completion on: while a model loads, there is nothing to
+    // save.
+    with_progress_under(None, work)??.ok_or(Error::Stopped)
 }
 
-/// Runs `work` with a progress bar and tells it when a signal requests a stop; then prints what was
-/// still pending.
-fn watching<R>(
+/// Runs `work` with a progress bar. The callback returns false after a signal requested a stop; the
+/// requests that were still pending are then printed.
+fn with_progress<R>(
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
-    watching_under(Some(Interrupt::begin()), work)
+    with_progress_under(Some(Interrupt::begin()), work)
 }
 
-/// The same, but handles signals only from the first completion on.
-fn watching_under<R>(
+/// Like [`with_progress`]. If `interrupt` is `None`, signals are handled from the first completion
+/// on.
+fn with_progress_under<R>(
     mut interrupt: Option<Interrupt>,
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {
@@ -180,7 +182,7 @@ fn watching_under<R>(
     Ok(result)
 }
 
-/// Prints a line for people; wraps it on a terminal.
+/// Prints a line, wrapped if the output is a terminal.
 fn say(text: &str) -> Result<(), Error> {
     print_line(&fitting_text(text, &std::io::stdout()))
 }
@@ -190,7 +192,7 @@ fn print_line(text: &str) -> Result<(), Error> {
     print_exactly(&printable::lines(text))
 }
 
-/// Prints a machine-readable result unchanged; on a terminal as [`print_line`].
+/// Prints a machine-readable result unchanged, but on a terminal like [`print_line`].
 fn print_result(text: &str) -> Result<(), Error> {
     match std::io::stdout().is_terminal() {
         true => print_line(text),
@@ -211,12 +213,12 @@ fn print_exactly(text: &str) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::ReaderGone`] if the reader closed the output, which ends the command silently.
+/// [`Error::ReaderGone`] if the reader closed the output; the command then ends without a message.
 fn write_stdout(bytes: &[u8]) -> Result<(), Error> {
     write_flushed(&mut std::io::stdout(), bytes)
 }
 
-/// Same as [`write_stdout`], for `output` in its place.
+/// Like [`write_stdout`], but writes to `output`.
 fn write_flushed(output: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {
     let written = output.write_all(bytes).and_then(|()| output.flush());
     written.map_err(|error| match error.kind() {

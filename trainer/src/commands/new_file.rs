@@ -8,11 +8,12 @@ use tooltune_disk::atomic::{create_file, write_atomic};
 
 use crate::error::Error;
 
-/// Refuses output files that exist, before any of them is written. Each comes with its option.
+/// Refuses existing output files, before any output is written. `outputs` has each file with its
+/// option.
 ///
 /// # Errors
 ///
-/// - A path is an existing file or folder. Devices and pipes are not refused.
+/// - A path is an existing file or folder. Devices and pipes are accepted.
 /// - Two options have the same path.
 pub(super) fn must_be_new(outputs: &[(&str, Option<&Path>)]) -> Result<(), Error> {
     let paths = outputs

@@ -14,10 +14,10 @@ use crate::base_model::BaseModel;
 use crate::cli::{OutputFormat, PlanArgs};
 use crate::commands::plan::room::{print_memory, refuse_too_large, refuse_too_large_offline};
 use crate::commands::reading_report::{
-    learning_rate_lines, retriever_learning_rate_line, say_reading,
+    learning_rate_lines, report_rows, retriever_learning_rate_line,
 };
 use crate::commands::run_summary::{
-    device_text, kept_blocks_text, products_text, say_refusals, unusual_lines,
+    device_text, dtype_text, kept_blocks_text, say_refusals, unusual_lines,
 };
 use crate::config::{Config, Device, LoadedConfig, Names, RunLength};
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     config.device = device_option.name(config.device)?;
     let begun = run_files::pin_run_settings(&mut config)?;
     if config.model.is_none() {
-        return retriever_alone(&config, begun, args, device_option);
+        return plan_retriever_run(&config, begun, args, device_option);
     }
     let device = device_option.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
@@ -62,14 +62,14 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     });
     match args.format {
         OutputFormat::Text => {
-            let mut rows = Rows::new();
+            let mut rows = PlanTable::new();
             rows.counts(&config, &preparation, &plan);
             rows.setup(&config, &plan, &device)?;
             if let Some(pace) = &pace {
                 rows.time(pace, &plan);
             }
             rows.print(&config, begun)?;
-            say_reading(&config, &preparation)?;
+            report_rows(&config, &preparation)?;
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
             }
@@ -96,14 +96,14 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
                 "tokens_per_second": pace.tokens_per_second,
                 "source": pace.source,
             })));
-            say_json(answer, begun)?;
+            print_json(answer, begun)?;
         }
     }
     refuse_too_large(&config, &plan.needs)
 }
 
-/// The plan of a retriever without a language model.
-fn retriever_alone(
+/// Plans a run that trains only a retriever.
+fn plan_retriever_run(
     config: &Config,
     begun: Option<u64>,
     args: &PlanArgs,
@@ -130,17 +130,17 @@ fn retriever_alone(
         let mut answer = retriever_as_json(config, &retriever, &needs);
         answer["device"] = json!(device_text(config, &device));
         answer["unusual"] = json!(unusual_lines(config));
-        say_json(answer, begun)?;
+        print_json(answer, begun)?;
         return refuse_too_large(config, &needs);
     }
-    let mut rows = Rows::new();
+    let mut rows = PlanTable::new();
     rows.retriever_of(config);
     rows.retriever(&retriever);
     rows.checkpoints(config, &needs);
     rows.add("device", device_text(config, &device));
     rows.add(
         "products",
-        products_text(training.compute_dtype, dtype).replace("model.", "retriever."),
+        dtype_text(training.compute_dtype, dtype).replace("model.", "retriever."),
     );
     rows.print(config, begun)?;
     say_remarks(&preparation)?;
@@ -155,7 +155,7 @@ fn retriever_alone(
     refuse_too_large(config, &needs)
 }
 
-/// The plan of a config whose files are on another machine.
+/// Plans a config whose files are on another machine.
 fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let config = &args.config;
     let loaded = LoadedConfig::load_with(&config.config, &config.overrides, Names::Shapes)?;
@@ -182,13 +182,13 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     if args.format == OutputFormat::Json {
         let mut answer = outline_as_json(&config, &outline);
         answer["refused_exports"] = json!(refusals);
-        say_json(answer, begun)?;
+        print_json(answer, begun)?;
         return refuse_too_large_offline(&config, &outline.needs);
     }
-    let mut rows = Rows::new();
+    let mut rows = PlanTable::new();
     rows.outline(&config, &model, &outline);
     rows.print(&config, begun)?;
-    // The memory of this machine does not apply to a GPU on another machine.
+    // The planned GPU may be in another machine, so its memory is unknown.
     let available = match config.device {
         Device::Cpu => available_memory_bytes(),
         Device::Cuda(_) => None,
@@ -200,7 +200,7 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     refuse_too_large_offline(&config, &outline.needs)
 }
 
-/// The missing file that the model's config would be read from.
+/// The file with the model's config, if it is missing.
 fn missing_shape(path: &Path) -> Option<PathBuf> {
     let file = path.join("config.json");
     let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
@@ -212,10 +212,10 @@ fn missing_shape(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The table above the memory: names and values.
-struct Rows(Table);
+/// The table of names and values that is printed above the memory.
+struct PlanTable(Table);
 
-impl Rows {
+impl PlanTable {
     fn new() -> Self {
         Self(plain_table())
     }
@@ -311,7 +311,7 @@ impl Rows {
                 preparation.examples.len(),
                 report.n_rows,
                 report.n_dropped(),
-                preparation.weighted_words()
+                preparation.weighted_suffix()
             ),
         );
         self.add(
@@ -352,7 +352,7 @@ impl Rows {
     ) -> Result<(), Error> {
         let typed = config.language_model()?.compute_dtype;
         self.add("device", device_text(config, device));
-        self.add("products", products_text(typed, plan.compute_dtype));
+        self.add("products", dtype_text(typed, plan.compute_dtype));
         let kept_blocks = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
         self.add("activations", kept_blocks);
         Ok(())
@@ -368,7 +368,7 @@ impl Rows {
             "time",
             format!("about {time} for training{}", on_top.unwrap_or_default()),
         );
-        self.add("estimated from", pace.known_by());
+        self.add("estimated from", pace.describe_source());
     }
 
     fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
@@ -492,7 +492,7 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
     ))
 }
 
-fn say_json(mut answer: Value, begun: Option<u64>) -> Result<(), Error> {
+fn print_json(mut answer: Value, begun: Option<u64>) -> Result<(), Error> {
     answer["goes_on_from_step"] = json!(begun);
     let text = serde_json::to_string_pretty(&answer);
     print_result(&text.map_err(|error| Error::Usage(error.to_string()))?)
@@ -565,7 +565,7 @@ fn retriever_as_json(config: &Config, retriever: &RetrieverPlan, needs: &Needs) 
     })
 }
 
-/// The JSON keys of a plan, as far as they are known.
+/// The known values of a plan, with the same JSON keys.
 fn outline_as_json(config: &Config, outline: &Outline) -> Value {
     json!({
         "offline": true,

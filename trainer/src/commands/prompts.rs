@@ -25,19 +25,19 @@ use crate::eval::constraints::{RequestedConstraint, shown_schema};
 use crate::rows::{ReadingReport, asked_rows, missing_system};
 use crate::settings;
 
-/// A prompt and the end of it, for display.
+/// A prompt, and its last messages for display.
 pub(super) struct DisplayedPrompt {
     pub(super) prompt: TokenizedPrompt,
-    /// Roles and texts of the last messages.
+    /// Roles and contents of the last messages.
     pub(super) end: Vec<(&'static str, String)>,
     /// Constraint on the completion.
     pub(super) constraint: RequestedConstraint,
 }
 
 /// Rejects a command line without a prompt source.
-pub(super) fn must_have_a_source(args: &GenerateArgs, config: &Config) -> Result<(), Error> {
-    let typed = [&args.text, &args.message, &args.prompt];
-    if typed.iter().any(|text| text.is_some()) || config.data.has_eval_rows() {
+pub(super) fn require_prompt_source(args: &GenerateArgs, config: &Config) -> Result<(), Error> {
+    let option_text = [&args.text, &args.message, &args.prompt];
+    if option_text.iter().any(|text| text.is_some()) || config.data.has_eval_rows() {
         return Ok(());
     }
     Err(Error::Usage(
@@ -60,18 +60,18 @@ pub(super) fn load_prompts(
     device: &Device,
 ) -> Result<Vec<DisplayedPrompt>, Error> {
     match (&args.text, &args.message, &args.prompt) {
-        (Some(text), ..) => Ok(vec![text_to_convert(
+        (Some(text), ..) => Ok(vec![slot_prompt_of_text(
             args,
-            &typed("--text", text)?,
+            &option_text("--text", text)?,
             config,
             base,
         )?]),
         (_, Some(message), _) => {
-            let message = typed("--message", message)?;
+            let message = option_text("--message", message)?;
             Ok(vec![question(args, &message, config, base)?])
         }
         (_, _, Some(text)) => {
-            let text = typed("--prompt", text)?;
+            let text = option_text("--prompt", text)?;
             let prompt = TokenizedPrompt::from_text("--prompt", &text, &base.tokenizer)?;
             Ok(vec![DisplayedPrompt {
                 prompt,
@@ -86,13 +86,13 @@ pub(super) fn load_prompts(
                 ));
             }
             let turn = args.turn.unwrap_or(TurnChoice::Calls);
-            of_rows(turn, config, base, device)
+            row_prompts(turn, config, base, device)
         }
     }
 }
 
-/// Reads an option's text, or standard input for `-`; the text must not be empty.
-pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
+/// Returns the text of an option, or of standard input for `-`. An empty text is an error.
+pub(super) fn option_text(option: &str, text: &str) -> Result<String, Error> {
     if text.is_empty() && option != "--prompt" {
         return Err(Error::Usage(format!(
             "{option}: the text is empty; give a text"
@@ -104,7 +104,7 @@ pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
     let read = regular_file::read_standard_input(INPUT_BYTES);
     let source = format!("{option} -: standard input");
     let read = read.map_err(Error::io(Path::new(&source), "read"))?;
-    let read = piped_text(option, &read);
+    let read = without_echo_newline(option, &read);
     if read.is_empty() {
         return Err(Error::Usage(format!(
             "{option} -: standard input is empty; pipe a text into the command, or write it after \
@@ -114,17 +114,17 @@ pub(super) fn typed(option: &str, text: &str) -> Result<String, Error> {
     Ok(read.to_owned())
 }
 
-/// The text of a standard input. A prompt is continued exactly; other texts lose the one line end
-/// that `echo` adds.
-fn piped_text<'t>(option: &str, read: &'t str) -> &'t str {
+/// Removes one trailing line break, which `echo` adds, from standard input; but not for `--prompt`,
+/// which is continued exactly.
+fn without_echo_newline<'t>(option: &str, read: &'t str) -> &'t str {
     match option {
         "--prompt" => read,
         _ => without_line_end(read),
     }
 }
 
-/// Prompt for a text to convert to JSON by a schema, as in training.
-fn text_to_convert(
+/// Builds the prompt that converts a text to JSON by a schema, as in training.
+fn slot_prompt_of_text(
     args: &GenerateArgs,
     text: &str,
     config: &Config,
@@ -151,7 +151,7 @@ fn text_to_convert(
             rows.next().transpose()?.unwrap_or(row)
         }
     };
-    of_messages(&row, config, base)
+    message_prompt(&row, config, base)
 }
 
 pub(super) fn read_schema(path: &Path) -> Result<Value, Error> {
@@ -183,7 +183,7 @@ fn question(
         tools: tools.filter(|tools| !tools.is_empty()),
         ..Conversation::new(messages.collect())
     };
-    let conversation = as_learned("--message", conversation, config)?.conversation;
+    let conversation = flatten_as_trained("--message", conversation, config)?.conversation;
     let prompt = TokenizedPrompt::from_messages(
         "--message",
         &conversation,
@@ -192,13 +192,13 @@ fn question(
     )?;
     Ok(DisplayedPrompt {
         prompt,
-        end: end_of(&conversation.messages),
+        end: last_messages(&conversation.messages),
         constraint: RequestedConstraint::Nothing,
     })
 }
 
-/// Flattens the tools of a conversation if the rows are flattened in training.
-pub(super) fn as_learned(
+/// Flattens the tools of a conversation if training flattens the rows.
+pub(super) fn flatten_as_trained(
     id: &str,
     conversation: Conversation,
     config: &Config,
@@ -218,9 +218,9 @@ pub(super) fn as_learned(
     })
 }
 
-/// Prompts of the evaluation rows; reports rows that are skipped or tokenized differently than in
-/// training.
-fn of_rows(
+/// Builds the prompts of the evaluation rows. Reports rows that are skipped or tokenized
+/// differently than in training.
+fn row_prompts(
     choice: TurnChoice,
     config: &Config,
     base: &BaseModel,
@@ -230,9 +230,9 @@ fn of_rows(
     let mut all = Vec::with_capacity(rows.len());
     let mut n_left_out = 0;
     for row in &rows {
-        match of_row(row, choice, config, base) {
+        match turn_prompts(row, choice, config, base) {
             Ok(load_prompts) => all.extend(load_prompts),
-            Err(Error::Data(error)) if is_passed_over(&error, config) => n_left_out += 1,
+            Err(Error::Data(error)) if is_skipped_in_training(&error, config) => n_left_out += 1,
             Err(error) => return Err(error),
         }
     }
@@ -257,9 +257,9 @@ fn of_rows(
     Ok(all)
 }
 
-/// The prompts for the chosen turns of a row. A row that ends with a user message has one prompt
-/// and no reference.
-fn of_row(
+/// Builds the prompts for the selected turns of a row. A row that ends with a user message has one
+/// prompt and no reference.
+fn turn_prompts(
     row: &Row,
     choice: TurnChoice,
     config: &Config,
@@ -275,9 +275,9 @@ fn of_row(
     let turns: Vec<usize> = turns.map(|(idx, _)| idx).collect();
     let (Some(_), None) = (turns.last(), &row.slot) else {
         return Ok(vec![if row.has_no_answer() {
-            of_messages(row, config, base)?
+            message_prompt(row, config, base)?
         } else {
-            of_answer(row, config, base, &options)?
+            last_turn_prompt(row, config, base, &options)?
         }]);
     };
     let with_calls = turns
@@ -297,12 +297,12 @@ fn of_row(
                 )));
             }
         },
-        // A conversation that ends with a user message is prompted for its answer.
+        // If the conversation ends with a user message, the model generates the answer to it.
         TurnChoice::Calls | TurnChoice::Last if row.has_no_answer() => {
-            return Ok(vec![of_messages(row, config, base)?]);
+            return Ok(vec![message_prompt(row, config, base)?]);
         }
         TurnChoice::Calls | TurnChoice::Last => {
-            return Ok(vec![of_answer(row, config, base, &options)?]);
+            return Ok(vec![last_turn_prompt(row, config, base, &options)?]);
         }
     };
     let prompts = chosen.into_iter().map(|turn| {
@@ -316,13 +316,13 @@ fn of_row(
         };
         let mut options = options.clone();
         options.mask.train_on = TrainOn::Completion;
-        of_answer(&turn_row, config, base, &options)
+        last_turn_prompt(&turn_row, config, base, &options)
     });
     prompts.collect()
 }
 
-/// The prompt of a row's last turn, with the reference answer.
-fn of_answer(
+/// Builds the prompt of a row's last turn, with the reference answer.
+fn last_turn_prompt(
     row: &Row,
     config: &Config,
     base: &BaseModel,
@@ -334,7 +334,7 @@ fn of_answer(
     let wants_calls = turn.is_some_and(|turn| !turn.tool_calls.is_empty());
     let end = match &row.slot {
         Some(slot) => vec![("text", slot.input_text.clone())],
-        None => end_of(&conversation.messages[..prompt.n_messages]),
+        None => last_messages(&conversation.messages[..prompt.n_messages]),
     };
     let constraint = match (&row.slot, &conversation.tools) {
         (None, Some(tools)) if wants_calls => RequestedConstraint::Calls(tools.clone()),
@@ -347,14 +347,14 @@ fn of_answer(
     })
 }
 
-/// The prompt of all messages of a row, without a reference answer.
-fn of_messages(row: &Row, config: &Config, base: &BaseModel) -> Result<DisplayedPrompt, Error> {
+/// Builds the prompt of all messages of a row, without a reference answer.
+fn message_prompt(row: &Row, config: &Config, base: &BaseModel) -> Result<DisplayedPrompt, Error> {
     let conversation = &row.conversation;
     let prompt =
         TokenizedPrompt::from_messages(&row.id, conversation, &base.template, &base.tokenizer)?;
     let end = match &row.slot {
         Some(slot) => vec![("text", slot.input_text.clone())],
-        None => end_of(&conversation.messages),
+        None => last_messages(&conversation.messages),
     };
     Ok(DisplayedPrompt {
         prompt,
@@ -371,13 +371,13 @@ fn slot_constraint(row: &Row, config: &Config) -> Result<RequestedConstraint, Er
     })
 }
 
-/// Whether training also skips this row for lack of an answer.
-fn is_passed_over(error: &DataError, config: &Config) -> bool {
+/// Whether training also skips this row because it has no answer.
+fn is_skipped_in_training(error: &DataError, config: &Config) -> bool {
     config.mask.on_empty == OnEmpty::Drop && matches!(error.fault(), DataError::NoAnswer)
 }
 
-/// The last user message, and the last message if it is another one.
-fn end_of(messages: &[Message]) -> Vec<(&'static str, String)> {
+/// The last user message, and the last message if it is a different one.
+fn last_messages(messages: &[Message]) -> Vec<(&'static str, String)> {
     let last = messages.len().checked_sub(1);
     let user = messages
         .iter()
@@ -405,9 +405,9 @@ mod tests {
             (" Hi \n\n", " Hi \n"),
             ("Hi\r", "Hi\r"),
         ] {
-            assert_eq!(piped_text("--text", read), text);
-            assert_eq!(piped_text("--message", read), text);
-            assert_eq!(piped_text("--prompt", read), read);
+            assert_eq!(without_echo_newline("--text", read), text);
+            assert_eq!(without_echo_newline("--message", read), text);
+            assert_eq!(without_echo_newline("--prompt", read), read);
         }
     }
 
@@ -421,10 +421,10 @@ mod tests {
             message(Role::Assistant, "Hello."),
         ];
         assert_eq!(
-            end_of(&[&first[..], &[user.clone(), result]].concat()),
+            last_messages(&[&first[..], &[user.clone(), result]].concat()),
             [("user", "Weather?".to_owned()), ("tool", "rain".to_owned())]
         );
-        assert_eq!(end_of(&[user]), [("user", "Weather?".to_owned())]);
-        assert_eq!(end_of(&[]), []);
+        assert_eq!(last_messages(&[user]), [("user", "Weather?".to_owned())]);
+        assert_eq!(last_messages(&[]), []);
     }
 }

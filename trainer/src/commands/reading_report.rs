@@ -1,5 +1,4 @@
-//! Prints what reading the rows found before a run starts: every row that is dropped, cut or
-//! skipped is reported.
+//! Reports every row that is dropped, cut or skipped, before a run starts.
 
 use tooltune_rows::text::{DropReason, PrepareReport, UnsupervisedTurns, WithoutBos};
 
@@ -11,8 +10,8 @@ use crate::recipes::preparation::Preparation;
 use crate::recipes::retriever::RetrieverPreparation;
 use crate::rows::{more_rows, note_lines};
 
-/// Reports the detected row format if the config leaves it open.
-pub(super) fn say_recognised(loaded: &LoadedConfig) -> Result<(), Error> {
+/// Reports the detected row format if the config does not set one.
+pub(super) fn say_detected_format(loaded: &LoadedConfig) -> Result<(), Error> {
     match loaded.recognised() {
         None => Ok(()),
         Some(recognised) => eprint_line(&format!(
@@ -24,27 +23,27 @@ pub(super) fn say_recognised(loaded: &LoadedConfig) -> Result<(), Error> {
 }
 
 /// Reports on the rows of a run, for training and evaluation.
-pub(super) fn say_reading(config: &Config, preparation: &Preparation) -> Result<(), Error> {
-    say_report(config, "data.train", &preparation.report)?;
-    say_all(note_lines("data.train", &preparation.notes))?;
+pub(super) fn report_rows(config: &Config, preparation: &Preparation) -> Result<(), Error> {
+    report_files(config, "data.train", &preparation.report)?;
+    print_all(note_lines("data.train", &preparation.notes))?;
     if let Some(held_out) = &preparation.held_out {
-        say_report(config, "data.eval", &held_out.report)?;
+        report_files(config, "data.eval", &held_out.report)?;
     }
-    say_all(note_lines("data.eval", &preparation.eval_notes))?;
+    print_all(note_lines("data.eval", &preparation.eval_notes))?;
     if preparation.has_more_eval_rows {
         say(&more_rows(config))?;
     }
     say_flattened(preparation)
 }
 
-fn say_all(lines: Vec<String>) -> Result<(), Error> {
+fn print_all(lines: Vec<String>) -> Result<(), Error> {
     lines.iter().try_for_each(|line| say(line))
 }
 
-/// Reports on the rows of some files.
-fn say_report(config: &Config, files: &str, report: &PrepareReport) -> Result<(), Error> {
-    let of_turns = unlearned_lines(&report.unlearned);
-    for line in of_turns
+/// Reports on the rows of the files that `files` names.
+fn report_files(config: &Config, files: &str, report: &PrepareReport) -> Result<(), Error> {
+    let turn_lines = unsupervised_lines(&report.unlearned);
+    for line in turn_lines
         .into_iter()
         .chain(without_bos_line(&report.without_bos))
     {
@@ -71,7 +70,7 @@ fn say_report(config: &Config, files: &str, report: &PrepareReport) -> Result<()
     }
 }
 
-/// Reports chats that lack the beginning-of-text token of plain text.
+/// Reports chats without the beginning-of-text token that plain text has.
 fn without_bos_line(examples: &WithoutBos) -> Option<String> {
     (examples.n_examples > 0).then(|| {
         format!(
@@ -85,7 +84,7 @@ fn without_bos_line(examples: &WithoutBos) -> Option<String> {
 }
 
 /// One line per reason why turns are not supervised.
-fn unlearned_lines(turns: &UnsupervisedTurns) -> Vec<String> {
+fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
     let reasons = [
         (
             turns.n_switched_off,
@@ -127,7 +126,7 @@ pub(super) fn retriever_learning_rate_line(
     schedule_line("retriever", schedule)
 }
 
-/// Warns if a schedule never reaches its peak or never updates a weight.
+/// Warns about a schedule that never reaches its peak or never updates a weight.
 fn schedule_line(table: &str, schedule: LearningRateSchedule) -> Option<String> {
     let LearningRateSchedule {
         peak,

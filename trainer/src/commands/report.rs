@@ -1,4 +1,4 @@
-//! `report`: writes one HTML page for runs and further evaluations.
+//! `report`: writes one HTML page for runs and additional evaluations.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ pub(super) struct RunFiles {
 }
 
 impl RunFiles {
-    /// Reads a run's folder, the evaluations in its `eval` folder, and those of `further`.
+    /// Reads a run's folder, and the evaluations in its `eval` folder and in `further`.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl RunFiles {
         })
     }
 
-    /// The run with its training rows, and samples next to their rows.
+    /// Adds the training rows, and the samples with their rows.
     fn with_rows(self, device_option: &DeviceOption) -> Result<ReportRun, Error> {
         let Self {
             config,
@@ -180,10 +180,10 @@ impl RunFiles {
         let device = device_option.open(config.device)?;
         // Training files may have been moved; the rest of the page does not need them.
         let previews_result =
-            same_base(&config, &self.folder).and_then(|()| previews(&config, &device));
-        let learned = or_default(previews_result, "its training rows")?;
-        run.mask_preview = learned.previews;
-        run.n_rows = (learned.n_rows > 0).then_some(learned.n_rows);
+            check_base_unchanged(&config, &self.folder).and_then(|()| previews(&config, &device));
+        let training = or_default(previews_result, "its training rows")?;
+        run.mask_preview = training.previews;
+        run.n_rows = (training.n_rows > 0).then_some(training.n_rows);
         let rows = match (&self.shown_checkpoint, evaluations.as_slice()) {
             (None, []) => Vec::new(),
             _ => rows(&config, &evaluations, &device)?,
@@ -199,7 +199,7 @@ impl RunFiles {
     }
 }
 
-/// The evaluated rows: those of `data.eval`, and those of other files that the predictions name.
+/// The evaluated rows: the rows of `data.eval`, and of other files that the predictions name.
 fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<Vec<Row>, Error> {
     let result = eval_rows(config, device, &mut ReadingReport::default());
     let mut rows = or_default(result, "the rows of data.eval")?;
@@ -217,9 +217,9 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
     Ok(rows)
 }
 
-/// Fails if the tokenizer or template changed, because the page would show other tokens than
+/// Fails if the tokenizer or template changed, because the page would show different tokens than
 /// training used.
-fn same_base(config: &Config, run: &Path) -> Result<(), Error> {
+fn check_base_unchanged(config: &Config, run: &Path) -> Result<(), Error> {
     match RunLock::of_run(run)? {
         Some(lock) => {
             let used = [&[BASE_MODEL][..], &PROMPTS].concat();
@@ -240,7 +240,7 @@ fn or_default<T: Default>(result: Result<T, Error>, what: &str) -> Result<T, Err
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    if is_there(path)? {
+    if file_exists(path)? {
         regular_file::read_text(path, RUN_FILE_BYTES).map_err(Error::io(path, "read"))
     } else {
         Ok(String::new())
@@ -248,19 +248,19 @@ fn text(path: &Path) -> Result<String, Error> {
 }
 
 /// Whether a file of a run exists; an error if it is not a regular file.
-fn is_there(path: &Path) -> Result<bool, Error> {
+fn file_exists(path: &Path) -> Result<bool, Error> {
     regular_file::is_there(path).map_err(Error::io(path, "read"))
 }
 
 fn lines(path: &Path) -> Result<Vec<Value>, Error> {
-    if !is_there(path)? {
+    if !file_exists(path)? {
         return Ok(Vec::new());
     }
     let lines = JsonLines::open(path)?.map(|line| Ok(line?.1));
     lines.collect()
 }
 
-/// When a file was last modified, in UTC.
+/// The modification time of a file, in UTC.
 fn written_at(path: &Path) -> Option<String> {
     let modified = std::fs::metadata(path).ok()?.modified().ok()?;
     let text = OffsetDateTime::from(modified).format(&Rfc3339).ok()?;
@@ -277,23 +277,23 @@ fn suites(
 ) -> Result<Vec<SuiteResult>, Error> {
     let mut results = Vec::new();
     for suite in Suite::words() {
-        let mut of_suite = Vec::new();
+        let mut suite_results = Vec::new();
         for checkpoint in checkpoints {
             let path = checkpoint.path.join(format!("eval.{suite}.metrics.json"));
-            if !is_there(&path)? {
+            if !file_exists(&path)? {
                 continue;
             }
             let metrics = tooltune_json::from_slice(text(&path)?.as_bytes());
             let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
-            of_suite.push(SuiteResult {
+            suite_results.push(SuiteResult {
                 suite: suite.to_owned(),
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
                 // Reports of agent suites nest the table under the suite's name.
-                metrics: of_suite_alone(suite, metrics),
+                metrics: unnest_suite(suite, metrics),
             });
         }
-        if of_suite.iter().all(|result| result.step != Some(0)) {
+        if suite_results.iter().all(|result| result.step != Some(0)) {
             let prefix = format!("eval/{suite}.");
             let first = measured_at(0, metrics, |key| key.strip_prefix(&prefix));
             results.extend(first.map(|metrics| SuiteResult {
@@ -303,14 +303,14 @@ fn suites(
                 metrics,
             }));
         }
-        results.extend(of_suite);
+        results.extend(suite_results);
     }
     results.extend(losses(checkpoints, best, metrics));
     Ok(results)
 }
 
-/// The table of one suite, including the scores of its references.
-fn of_suite_alone(suite: &str, metrics: Value) -> Value {
+/// The metrics of one suite, including the scores of the references.
+fn unnest_suite(suite: &str, metrics: Value) -> Value {
     const CEILINGS: &str = "ceilings";
     let Some(mut own) = metrics.get(suite).cloned() else {
         return metrics;
@@ -326,30 +326,30 @@ fn losses(checkpoints: &[Checkpoint], best: Option<u64>, metrics: &[Value]) -> V
     let saved = checkpoints.iter().map(|checkpoint| checkpoint.step);
     let steps: BTreeSet<u64> = std::iter::once(0).chain(saved).collect();
     let loss = |step: u64| {
-        let of_loss = |key: &'_ str| (key == "eval/loss").then_some(SuiteResult::LOSS);
+        let rename_loss = |key: &'_ str| (key == "eval/loss").then_some(SuiteResult::LOSS);
         Some(SuiteResult {
             suite: SuiteResult::LOSS.to_owned(),
             label: label(step, best),
             step: Some(step),
-            metrics: measured_at(step, metrics, of_loss)?,
+            metrics: measured_at(step, metrics, rename_loss)?,
         })
     };
     steps.into_iter().filter_map(loss).collect()
 }
 
-/// The numbers of a step, renamed by `name`. If a step has several lines, as after a resume, the
-/// last is used.
+/// The metrics of a step, renamed by `name`. If a step has several lines, for example after a
+/// resume, the last line is used.
 fn measured_at<'k>(
     step: u64,
     metrics: &'k [Value],
     name: impl Fn(&'k str) -> Option<&'k str>,
 ) -> Option<Value> {
-    let of_step = metrics.iter().rev();
-    let mut of_step = of_step.filter(|line| line["step"].as_u64() == Some(step));
-    of_step.find_map(|line| {
+    let step_lines = metrics.iter().rev();
+    let mut step_lines = step_lines.filter(|line| line["step"].as_u64() == Some(step));
+    step_lines.find_map(|line| {
         let numbers = line.as_object().into_iter().flatten();
         let numbers = numbers.filter_map(|(key, value)| {
-            // Metrics are floats, even if whole.
+            // Keep metrics as floats even if they are integers.
             Some((name(key)?.to_owned(), Value::from(value.as_f64()?)))
         });
         let numbers: Map<String, Value> = numbers.collect();
@@ -365,29 +365,29 @@ fn label(step: u64, best: Option<u64>) -> String {
     }
 }
 
-/// Previews of training rows, and their number.
+/// Previews of training rows, and the number of training rows.
 #[derive(Default)]
-struct Learned {
+struct TrainingPreviews {
     previews: Vec<PreviewRow>,
     n_rows: u64,
 }
 
-fn previews(config: &Config, device: &Device) -> Result<Learned, Error> {
+fn previews(config: &Config, device: &Device) -> Result<TrainingPreviews, Error> {
     let base = BaseModel::from_config(config)?;
     let options = settings::prepare_options(config, &base.stop_ids);
     let files = RowFiles::training(config);
     let mut report = ReadingReport::default();
     with_rows(config, &files, device, &mut report, |rows| {
-        let mut learned = Learned::default();
+        let mut training = TrainingPreviews::default();
         for row in rows {
             let row = row?;
-            learned.n_rows += 1;
-            if learned.previews.len() < N_PREVIEWS {
+            training.n_rows += 1;
+            if training.previews.len() < N_PREVIEWS {
                 let row = inspect_row(&row, &base.template, &base.tokenizer, &options)?;
-                learned.previews.push(PreviewRow::from(&row));
+                training.previews.push(PreviewRow::from(&row));
             }
         }
-        Ok(learned)
+        Ok(training)
     })
 }
 

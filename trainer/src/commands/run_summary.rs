@@ -1,5 +1,5 @@
-//! Summary printed before a run: the device, the value of each `auto` setting, and settings far
-//! outside the usual range.
+//! The summary printed before a run: the device, the values chosen for "auto" settings, and
+//! settings far outside the usual range.
 
 use burn::tensor::Device;
 use tooltune_kernels::{ComputeDtype, is_cpu};
@@ -15,7 +15,7 @@ use tooltune_terminal::counted;
 /// Usual learning rates for adapters, with a wide margin.
 const USUAL_RATES: [f64; 2] = [1e-6, 1e-2];
 
-/// The same for full fine-tuning of an encoder.
+/// Usual learning rates for full fine-tuning of an encoder.
 const USUAL_ENCODER_RATES: [f64; 2] = [1e-7, 1e-3];
 
 /// Usual adapter scalings `lora_alpha / r`, with a wide margin.
@@ -50,7 +50,7 @@ pub(super) fn say_refusals(refusals: Vec<Refusal>) -> Result<(), Error> {
 }
 
 /// The compute dtype, marked if chosen automatically.
-pub(super) fn products_text(typed: config::ComputeDtype, compute_dtype: ComputeDtype) -> String {
+pub(super) fn dtype_text(typed: config::ComputeDtype, compute_dtype: ComputeDtype) -> String {
     let name = format!("{compute_dtype:?}").to_lowercase();
     match typed {
         config::ComputeDtype::Auto => format!("{name} (model.compute_dtype = \"auto\")"),
@@ -80,12 +80,12 @@ pub(super) fn model_lines(
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let longest = preparation.examples.longest();
     let n_blocks = preparation.base.config.num_hidden_layers;
-    let of_longest = kept_blocks.count(longest.max(1));
+    let n_kept_longest = kept_blocks.count(longest.max(1));
     Ok(format!(
         "device {}; matmuls in {}\nactivations {}",
         device_text(config, device),
-        products_text(typed, compute_dtype),
-        kept_blocks_text(config, of_longest, n_blocks)
+        dtype_text(typed, compute_dtype),
+        kept_blocks_text(config, n_kept_longest, n_blocks)
     ))
 }
 
@@ -95,11 +95,11 @@ pub(super) fn retriever_line(config: &Config, device: &Device) -> Result<String,
         return Ok(format!("device {}", device_text(config, device)));
     };
     let compute_dtype = settings::compute_dtype(training.compute_dtype, device)?;
-    let products = products_text(training.compute_dtype, compute_dtype);
+    let dtype = dtype_text(training.compute_dtype, compute_dtype);
     Ok(format!(
         "device {}; matmuls in {}",
         device_text(config, device),
-        products.replace("model.", "retriever.")
+        dtype.replace("model.", "retriever.")
     ))
 }
 
@@ -150,22 +150,22 @@ fn unusual_line(key: &str, value: f64, usual: [f64; 2]) -> Option<String> {
     ))
 }
 
-/// The same for modules with their own rank or alpha.
+/// Warns about unusual scalings of modules with their own rank or alpha.
 fn unusual_patterns(lora: &LoraConfig) -> Vec<String> {
     let (ranks, alphas) = (&lora.rank_pattern.0, &lora.alpha_pattern.0);
-    let of_alpha = alphas.iter().map(|(pattern, alpha)| {
+    let alpha_lines = alphas.iter().map(|(pattern, alpha)| {
         let rank = ranks.iter().find(|(other, _)| other == pattern);
         let rank = rank.map_or(lora.r, |(_, rank)| *rank);
         (format!("lora.alpha_pattern.{pattern}"), *alpha, rank)
     });
     let has_alpha = |pattern: &str| alphas.iter().any(|(other, _)| other == pattern);
-    let of_rank = ranks.iter().filter(|(pattern, _)| !has_alpha(pattern));
-    let of_rank = of_rank.map(|(pattern, rank)| {
+    let rank_lines = ranks.iter().filter(|(pattern, _)| !has_alpha(pattern));
+    let rank_lines = rank_lines.map(|(pattern, rank)| {
         let key = format!("lora.rank_pattern.{pattern} = {rank} and lora.lora_alpha");
         (key, lora.lora_alpha, *rank)
     });
-    of_alpha
-        .chain(of_rank)
+    alpha_lines
+        .chain(rank_lines)
         .filter_map(|(key, alpha, rank)| {
             let rank = rank.max(1) as f64;
             let divisor = if lora.use_rslora { rank.sqrt() } else { rank };

@@ -29,7 +29,7 @@ pub(super) fn run(args: ScoreArgs, device_option: &DeviceOption) -> Result<(), E
             .map_err(|error| EncoderError::Failed(Box::new(error)))?;
         Ok(Box::new(encoder) as Box<dyn SentenceEncoder>)
     }));
-    let sandbox = args.sandbox.over(&SandboxConfig::default());
+    let sandbox = args.sandbox.override_table(&SandboxConfig::default());
     let outside = with_functions(Outside::from(encoders), args.exec_dir.as_deref(), &sandbox)?;
     let output = BufWriter::new(std::io::stdout());
     let summary = score_stream(BufReader::new(input), output, &outside);

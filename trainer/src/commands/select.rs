@@ -1,7 +1,8 @@
-//! `select`: ranks the checkpoints of a run by a metric, recorded during training or measured now.
+//! `select`: ranks the checkpoints of a run by a metric that was recorded during training or is
+//! measured now.
 //!
-//! New measurements are stored in `selection/` of the run directory, one folder per checkpoint, in
-//! the same files that an evaluation during training writes into the checkpoint.
+//! New measurements are stored in `selection/` of the run directory, with one folder per
+//! checkpoint. Each folder has the same files as an evaluation during training.
 
 use std::path::Path;
 
@@ -36,7 +37,7 @@ const VALUES_FILE: &str = "values.json";
 pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<(), Error> {
     args.run = run_folder(&args.run)?;
     let args = &args;
-    // --evaluate writes its files even in a dry run: they do not affect the selection.
+    // --evaluate writes its files even in a dry run, because they do not affect the selection.
     let run_dir = if args.dry_run {
         RunDir::open_to_read(&args.run)?
     } else {
@@ -105,7 +106,7 @@ fn best_of(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
     }
 }
 
-/// Describes a pointer and the metric that selected it.
+/// Describes the checkpoint of a pointer, with the metric that selected it.
 fn describe(best: &Pointer, run_dir: &RunDir) -> String {
     let path = run_dir.checkpoint_path(best.step);
     let removed = if path.is_dir() { "" } else { " (deleted)" };
@@ -117,7 +118,7 @@ fn describe(best: &Pointer, run_dir: &RunDir) -> String {
     }
 }
 
-/// Orders checkpoints of equal value: first the current BEST, then by the run's own metric.
+/// Orders checkpoints with equal values: the current BEST first, then by the run's own metric.
 fn break_ties(
     args: &SelectArgs,
     run_dir: &RunDir,
@@ -152,7 +153,7 @@ fn break_ties(
     Ok(())
 }
 
-/// One line for each metric of the selection whose reference answers do not get the best score.
+/// One line for each selection metric in which the reference answers do not have the best score.
 /// `folder` contains the evaluation files of a checkpoint.
 pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
@@ -167,8 +168,8 @@ pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<S
         };
         let metrics: Value =
             tooltune_json::from_slice(&bytes).map_err(CheckpointError::json(&path))?;
-        let of_metric = ceilings_in(&metrics).find(|(known, _)| *known == of_suite);
-        lines.extend(of_metric.map(|(_, value)| {
+        let ceiling = ceilings_in(&metrics).find(|(known, _)| *known == of_suite);
+        lines.extend(ceiling.map(|(_, value)| {
             format!(
                 "{name}: the reference answers themselves score {value:.4} on these rows, so a \
                  correct answer can score lower than a wrong one"
@@ -216,7 +217,7 @@ fn evaluate_checkpoint(
                     Some(evaluation) => evaluation,
                     None => evaluation.insert(Evaluation::open(&config, &device)?),
                 };
-                let (metrics, files) = evaluation.of(&checkpoint)?;
+                let (metrics, files) = evaluation.evaluate(&checkpoint)?;
                 write(&folder, &from, &metrics, &files)?
             }
         };
@@ -229,8 +230,8 @@ fn evaluate_checkpoint(
     Ok(lines)
 }
 
-/// The inputs that all values depend on: the settings and the files that they name, except models,
-/// which are too large to hash.
+/// The inputs that the values depend on: the settings and the files that they name. Models are too
+/// large to hash.
 fn inputs(config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let mut inputs = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
@@ -243,7 +244,7 @@ fn inputs(config: &Config) -> Result<String, Error> {
     Ok(inputs)
 }
 
-/// Reads the values of a folder if their inputs are unchanged.
+/// Reads the stored values of a folder if the inputs are unchanged.
 fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
     let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
@@ -260,7 +261,7 @@ fn write(folder: &Path, from: &str, metrics: &Metrics, files: &Files) -> Result<
     for (name, bytes) in files {
         write_atomic(&folder.join(name), bytes)?;
     }
-    // Write the values last: they mark a complete evaluation.
+    // Write the values last, because they mark a complete evaluation.
     let record = json!({"from": from, "metrics": metrics});
     write_atomic(&folder.join(VALUES_FILE), record.to_string().as_bytes())?;
     Ok(json!(metrics))
@@ -302,7 +303,7 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    fn of(&mut self, checkpoint: &Checkpoint) -> Result<(Metrics, Files), Error> {
+    fn evaluate(&mut self, checkpoint: &Checkpoint) -> Result<(Metrics, Files), Error> {
         let (config, device) = (self.config, self.device);
         let retriever = retriever_files::encoder(config, &checkpoint.path, device)?;
         let (preparation, evaluator, decoder) = match &mut self.suites {

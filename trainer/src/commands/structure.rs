@@ -1,4 +1,4 @@
-//! `structure`: converts texts to JSON that satisfies their schemas.
+//! `structure`: converts text to JSON that satisfies a schema.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tooltune_disk::regular_file::STANDARD_INPUT;
 use tooltune_endpoint::{EndpointOptions, OptionNames};
 
 use super::new_file::must_be_new;
-use super::{DeviceOption, eprint_line, watched};
+use super::{DeviceOption, eprint_line, with_interruptible_progress};
 use crate::base_model::BaseModel;
 use crate::cli::StructureArgs;
-use crate::commands::prompts::{read_schema, typed};
+use crate::commands::prompts::{option_text, read_schema};
 use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::eval::endings::Endings;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<
     }
     let device = device_option.open(config.device)?;
     let base = Arc::new(BaseModel::from_config(&config)?);
-    base.warn_of_choices();
+    base.warn_of_ignored_sampling();
     let options = GenerationOptions::from_config(&config, &base.stop_ids);
     let (mut answers, earlier) = answers(args, &config)?;
     let decoder = args
@@ -76,11 +76,11 @@ pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<
     };
     let fed = feed.start()?;
     let structuring = Structuring::new(local, args.skip_broken)?;
-    let result = watched(|watch| {
+    let result = with_interruptible_progress(|watch| {
         let result = structuring.run(&fed, &mut answers, watch);
-        // Stop quietly when the reader closes the output.
+        // Stop without a message if the reader closes the output.
         match result {
-            Ok(None) if answers.is_gone() => Ok(Some(None)),
+            Ok(None) if answers.is_closed() => Ok(Some(None)),
             result => result.map(|counts| counts.map(Some)),
         }
     });
@@ -101,7 +101,7 @@ pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<
     }
 }
 
-/// The rows of the command line, or its text.
+/// The rows or the text that the command line names.
 fn source(args: &StructureArgs) -> Result<RowSource, Error> {
     let schema = args.schema.as_deref().map(read_schema).transpose()?;
     if !args.data.is_empty() {
@@ -125,10 +125,10 @@ fn source(args: &StructureArgs) -> Result<RowSource, Error> {
             ));
         }
     };
-    Ok(RowSource::of_row(TextRow {
+    Ok(RowSource::single_row(TextRow {
         id: Value::from(option),
         place: option.to_owned(),
-        text: typed(option, text)?,
+        text: option_text(option, text)?,
         json_schema: schema.unwrap_or_default(),
     }))
 }
@@ -165,7 +165,7 @@ fn constrainer(
     }
 }
 
-/// Opens the output, including the answers of an interrupted earlier command.
+/// Opens the output, with the answers of an earlier, interrupted command.
 fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Earlier>), Error> {
     let to_stream = |path: &Path| -> Result<Answers, Error> {
         let writer = Answers::open_stream(path)?;
@@ -197,7 +197,8 @@ fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Ear
     }
 }
 
-/// Hashes everything that the answers depend on. Rows from standard input are identified by name.
+/// Digest of everything that the answers depend on. Standard input cannot be hashed; only its name
+/// is used.
 fn digest(args: &StructureArgs, config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;

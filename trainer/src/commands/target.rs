@@ -1,4 +1,4 @@
-//! Resolves the target of a command to settings, a base model, and the adapter of a checkpoint.
+//! Resolves the target of a command to its settings, base model and adapter.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::eprint_line;
 use crate::base_model::{BaseModel, same_name};
 use crate::checkpoint_choice::CheckpointChoice;
 use crate::cli::{ModelArgs, TargetArgs};
-use crate::commands::reading_report::say_recognised;
+use crate::commands::reading_report::say_detected_format;
 use crate::config::{Config, LoadedConfig, Names, Source, Suite, fetch_hint};
 use crate::error::Error;
 use crate::eval::saved::excerpt;
@@ -51,7 +51,7 @@ enum TargetKind {
 impl TargetKind {
     /// # Errors
     ///
-    /// The folder is none of these.
+    /// The path is not one of these kinds.
     fn detect(path: &Path) -> Result<Self, Error> {
         if !path.is_dir() {
             let is_gguf = path.extension().is_some_and(|end| end == "gguf");
@@ -91,11 +91,11 @@ impl TargetKind {
     }
 }
 
-/// Rejects a missing path that could be a hub name.
+/// Rejects a missing path that looks like a hub name.
 ///
 /// # Errors
 ///
-/// It could be one; the error gives the command that downloads it.
+/// The path looks like a hub name; the error has the command that downloads it.
 pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> {
     match fetch_hint(kind, path) {
         None => Ok(()),
@@ -113,7 +113,7 @@ pub(super) fn refuse_hub_name(kind: RepoKind, path: &Path) -> Result<(), Error> 
 /// The path is not a run, or the config is invalid, cannot be read, or has no run.
 pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
     if path.is_dir() {
-        must_be_a_run(path)?;
+        check_is_run(path)?;
         return Ok(path.to_owned());
     }
     if !path.exists() && !is_config(path) {
@@ -133,9 +133,9 @@ pub(super) fn run_folder(path: &Path) -> Result<PathBuf, Error> {
     Ok(run)
 }
 
-/// Rejects folders of other kinds. A folder with parts of a run is read as a run, whose missing
-/// files are then reported.
-fn must_be_a_run(path: &Path) -> Result<(), Error> {
+/// Rejects folders that are not runs. A folder with only some files of a run is accepted; the
+/// missing files are reported later.
+fn check_is_run(path: &Path) -> Result<(), Error> {
     let message = match TargetKind::detect(path) {
         Ok(TargetKind::Run | TargetKind::Config) => return Ok(()),
         Ok(TargetKind::Checkpoint(run)) => {
@@ -169,22 +169,23 @@ impl TargetArgs {
     ///
     /// # Errors
     ///
-    /// Same as [`ModelArgs::config`].
+    /// As for [`ModelArgs::config`].
     pub(super) fn config(&self) -> Result<Config, Error> {
         self.config_of(&self.data)
     }
 
-    /// [`Self::config`] for an optional suite. If the rows have the suite's own format, no training
-    /// format is detected for them.
+    /// Like [`Self::config`], for an optional suite. No training format is detected for rows in the
+    /// suite's own format.
     ///
     /// # Errors
     ///
-    /// Same as [`Self::config`]. Without a suite, rows of no training format ask for one.
+    /// As for [`Self::config`]. If rows have no training format and no suite is given, the error
+    /// asks for a suite.
     pub(super) fn config_for(&self, suite: Option<Suite>) -> Result<Config, Error> {
         match suite {
             Some(suite) if suite.needs().rows.is_none() => self.config_of(&[]),
             Some(_) => self.config(),
-            None => self.config().map_err(asking_for_a_suite),
+            None => self.config().map_err(with_suite_hint),
         }
     }
 
@@ -193,7 +194,8 @@ impl TargetArgs {
             refuse_hub_name(RepoKind::Dataset, file)?;
         }
         let config = self.model.config(rows);
-        let mut config = config.map_err(|error| self.unrecognised_rows(rows).unwrap_or(error))?;
+        let mut config =
+            config.map_err(|error| self.undetected_format_error(rows).unwrap_or(error))?;
         if !self.data.is_empty() {
             config.data.evaluate_on(self.data.clone());
             config.eval.max_samples = None;
@@ -204,9 +206,9 @@ impl TargetArgs {
         Ok(config)
     }
 
-    /// The error of rows whose format cannot be recognised. The config of an adapter or model
-    /// without a run is made from its path, so its own error would name a line of that file.
-    fn unrecognised_rows(&self, rows: &[PathBuf]) -> Option<Error> {
+    /// The error if the row format cannot be detected. An adapter or model without a run has a
+    /// generated config, so the error of that config would name a line that the user never wrote.
+    fn undetected_format_error(&self, rows: &[PathBuf]) -> Option<Error> {
         let kind = TargetKind::detect(&self.model.path).ok()?;
         let is_alone = matches!(kind, TargetKind::Adapter | TargetKind::Model);
         let sets_format = |text: &String| text.trim_start().starts_with("data.");
@@ -221,13 +223,13 @@ impl TargetArgs {
         })
     }
 
-    /// Rejects an adapter or model without a run if no rows are named: there is no config to name
-    /// any.
+    /// Rejects an adapter or model without a run if no rows are given, because it has no config
+    /// that could name rows.
     ///
     /// # Errors
     ///
     /// Neither the command line nor `data.eval` names a file.
-    pub(super) fn must_have_rows(&self, config: &Config) -> Result<(), Error> {
+    pub(super) fn require_rows(&self, config: &Config) -> Result<(), Error> {
         let is_alone = matches!(
             TargetKind::detect(&self.model.path)?,
             TargetKind::Adapter | TargetKind::Model
@@ -242,8 +244,8 @@ impl TargetArgs {
     }
 }
 
-/// Adds the suites to the error of rows that have no training format.
-fn asking_for_a_suite(error: Error) -> Error {
+/// Adds the list of suites to the error about rows without a training format.
+fn with_suite_hint(error: Error) -> Error {
     match error {
         Error::Data(error) if matches!(error.fault(), DataError::Format(_)) => {
             Error::Usage(format!(
@@ -256,7 +258,7 @@ fn asking_for_a_suite(error: Error) -> Error {
 }
 
 impl ModelArgs {
-    /// Loads the run's own config, or the given one, with the overrides of the command line. An
+    /// Loads the config of the run, or the given config, with the overrides of the command line. An
     /// adapter or model without a run gets defaults and the format of `rows`.
     ///
     /// # Errors
@@ -275,25 +277,25 @@ impl ModelArgs {
             TargetKind::Config => load(&self.path),
             TargetKind::Checkpoint(run) => load(&run.join(RUN_CONFIG)),
             TargetKind::Adapter => {
-                let source = self.settings_of_adapter(rows)?;
+                let source = self.adapter_config(rows)?;
                 LoadedConfig::parse(source, &self.overrides)
             }
             TargetKind::Model => {
-                LoadedConfig::parse(self.settings_of_model(&self.path, rows), &self.overrides)
+                LoadedConfig::parse(self.model_config(&self.path, rows), &self.overrides)
             }
         }?;
-        say_recognised(&loaded)?;
-        self.say_what_does_not_count()?;
+        say_detected_format(&loaded)?;
+        self.warn_of_ignored_overrides()?;
         Ok(loaded.config)
     }
 
     /// Warns about --set of training settings, which have no effect here. `train.output_dir` is
     /// allowed, because it locates the checkpoints.
-    fn say_what_does_not_count(&self) -> Result<(), Error> {
-        const OF_TRAINING: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
+    fn warn_of_ignored_overrides(&self) -> Result<(), Error> {
+        const TRAINING_TABLES: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
         for text in &self.overrides {
             let key = text.split('=').next().unwrap_or_default().trim();
-            let is_of_training = OF_TRAINING.iter().any(|table| key.starts_with(table));
+            let is_of_training = TRAINING_TABLES.iter().any(|table| key.starts_with(table));
             if is_of_training && key != "train.output_dir" {
                 eprint_line(&format!(
                     "--set {key} is a training setting and has no effect here: the trained model \
@@ -304,8 +306,8 @@ impl ModelArgs {
         Ok(())
     }
 
-    /// A config for an adapter without a run.
-    fn settings_of_adapter(&self, rows: &[PathBuf]) -> Result<Source, Error> {
+    /// Generates a config for an adapter without a run.
+    fn adapter_config(&self, rows: &[PathBuf]) -> Result<Source, Error> {
         const MODEL: &str = "model.model_name_or_path";
         let base = load_adapter(&self.path)?.config.base_model_name_or_path;
         let is_named = |text: &String| text.trim_start().starts_with(MODEL);
@@ -318,12 +320,12 @@ impl ModelArgs {
                 excerpt(&base)
             )));
         }
-        Ok(self.settings_of_model(Path::new(&base), rows))
+        Ok(self.model_config(Path::new(&base), rows))
     }
 
-    /// A config for a model without a run: its path, the given rows and their format, and the
-    /// prompt files next to it.
-    fn settings_of_model(&self, model: &Path, rows: &[PathBuf]) -> Source {
+    /// Generates a config for a model without a run: its path, the given rows with their format,
+    /// and the prompt files in its folder.
+    fn model_config(&self, model: &Path, rows: &[PathBuf]) -> Source {
         let texts = |paths: &[PathBuf]| -> Value {
             paths
                 .iter()
@@ -340,7 +342,7 @@ impl ModelArgs {
             matches!(recognised, Ok(RecognisedFormat::Rows(DataFormat::Slot)))
         };
         let asks_slot = rows.iter().all(is_slot);
-        // Nothing is trained, but a config must set these keys.
+        // Nothing is trained, but a config requires these keys.
         let rows = match rows {
             [] => Value::from(vec!["-"]),
             rows => texts(rows),
@@ -363,8 +365,8 @@ impl ModelArgs {
         }
     }
 
-    /// The chosen checkpoint: the one of the command line, or the target itself, or `base` for a
-    /// model and `best` for a run.
+    /// The selected checkpoint: from the command line, otherwise the target itself, `base` for a
+    /// model, or `best` for a run.
     ///
     /// # Errors
     ///
@@ -403,7 +405,7 @@ impl ModelArgs {
         })
     }
 
-    /// The directory of the chosen checkpoint, which must not be `base`.
+    /// The directory of the selected checkpoint, which must not be `base`.
     ///
     /// # Errors
     ///
@@ -421,7 +423,7 @@ impl ModelArgs {
         choice.resolve(&self.run(config)?)
     }
 
-    /// The run folder of a config if it does not exist yet.
+    /// The run folder of the config, if it does not exist yet.
     ///
     /// # Errors
     ///
@@ -432,11 +434,11 @@ impl ModelArgs {
         Ok(Some(run).filter(|run| is_config && !run.is_dir()))
     }
 
-    /// The directory of the chosen checkpoint, for commands that need an adapter.
+    /// The directory of the selected checkpoint, for commands that need an adapter.
     ///
     /// # Errors
     ///
-    /// Same as [`Self::checkpoint_dir`]; or the target is a base model without an adapter.
+    /// As for [`Self::checkpoint_dir`], or the target is a base model without an adapter.
     pub(super) fn adapter(&self, config: &Config) -> Result<PathBuf, Error> {
         if self.checkpoint()? == "base" {
             return Err(Error::Usage(format!(
@@ -447,11 +449,11 @@ impl ModelArgs {
         self.checkpoint_dir(config)
     }
 
-    /// Identifies the adapter of the target.
+    /// Digest that identifies the adapter of the target.
     ///
     /// # Errors
     ///
-    /// Same as [`Self::checkpoint_dir`]; or its weights cannot be read.
+    /// As for [`Self::checkpoint_dir`], or its weights cannot be read.
     pub(super) fn adapter_digest(&self, config: &Config) -> Result<String, Error> {
         if self.checkpoint()? == "base" {
             return Ok("base".to_owned());
@@ -465,7 +467,7 @@ impl ModelArgs {
     ///
     /// # Errors
     ///
-    /// Same as [`Self::checkpoint_dir`]; or models or prompts differ.
+    /// As for [`Self::checkpoint_dir`], or models or prompts differ.
     pub(super) fn check_used(&self, config: &Config, settings: &[&str]) -> Result<(), Error> {
         let kind = TargetKind::detect(&self.path)?;
         let is_base = self.checkpoint()? == "base";
@@ -491,8 +493,8 @@ impl ModelArgs {
         }
     }
 
-    /// Prints which checkpoint `best` or `last` is and what it is used for (`doing`); prints
-    /// nothing for a path.
+    /// Prints the checkpoint that `best` or `last` resolved to, and what it is used for (`doing`).
+    /// Prints nothing for a path.
     ///
     /// # Errors
     ///
@@ -504,11 +506,12 @@ impl ModelArgs {
         }
     }
 
-    /// Loads the model with the adapter of the chosen checkpoint, or without one for `base`.
+    /// Loads the model with the adapter of the selected checkpoint, or without an adapter for
+    /// `base`.
     ///
     /// # Errors
     ///
-    /// Same as [`Self::checkpoint_dir`] and [`attach`]; or weights cannot be read.
+    /// As for [`Self::checkpoint_dir`] and [`attach`], or weights cannot be read.
     pub(super) fn decoder(
         &self,
         config: &Config,
@@ -532,7 +535,7 @@ impl ModelArgs {
 ///
 /// # Errors
 ///
-/// The directory is damaged, or the adapter belongs to another model.
+/// The directory is damaged, or the adapter belongs to a different model.
 pub(super) fn attach(
     decoder: &mut Decoder,
     dir: &Path,

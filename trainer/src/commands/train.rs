@@ -1,4 +1,4 @@
-//! `train`: trains a config into a run directory.
+//! `train`: trains as a config describes, and writes a run directory.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::select::ceilings;
 use super::{DeviceOption, counted, load_config, say};
 use crate::cli::TrainArgs;
 use crate::commands::reading_report::{
-    learning_rate_lines, retriever_learning_rate_line, say_reading,
+    learning_rate_lines, report_rows, retriever_learning_rate_line,
 };
 use crate::commands::run_summary::{model_lines, retriever_line, unusual_lines};
 use crate::config::{ArgumentMask, Config, MetricExpression};
@@ -42,7 +42,7 @@ pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), 
             let inputs = InputTimes::list(&config);
             let preparation = retriever::prepare_run(&config)?;
             say(&retriever_line(&config, &device)?)?;
-            say_pairs(&preparation)?;
+            report_pairs(&preparation)?;
             let warning = retriever_learning_rate_line(&config, &preparation);
             for line in warning.into_iter().chain(unusual_lines(&config)) {
                 say(&line)?;
@@ -114,8 +114,8 @@ fn say_best(summary: &RunSummary) -> Result<(), Error> {
         .try_for_each(|line| say(line))
 }
 
-/// Reports the data of a retriever run, and rows that are not used as written.
-fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
+/// Reports the data of a retriever run, with warnings about its rows.
+fn report_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     let set = &preparation.set;
     say(&format!(
         "retriever: {} pairs of {} queries and {} documents; {} steps",
@@ -127,7 +127,7 @@ fn say_pairs(preparation: &RetrieverPreparation) -> Result<(), Error> {
     say_remarks(preparation)
 }
 
-/// Reports retriever rows that are not used as written.
+/// Prints warnings about the rows of a retriever.
 pub(super) fn say_remarks(preparation: &RetrieverPreparation) -> Result<(), Error> {
     for line in preparation.remarks() {
         say(&format!("retriever.train: {line}"))?;
@@ -159,9 +159,9 @@ fn train_model(
             "{n} argument values of calls are masked (not supervised)"
         ))?;
     }
-    say_reading(config, &preparation)?;
+    report_rows(config, &preparation)?;
     if let Some(retriever) = &preparation.retriever {
-        say_pairs(retriever)?;
+        report_pairs(retriever)?;
     }
     let warnings = learning_rate_lines(config, &preparation).into_iter();
     for line in warnings.chain(unusual_lines(config)) {
@@ -177,11 +177,16 @@ fn train_model(
             profiled_steps,
         )
     })
-    .map_err(|error| with_parts(error, config, &preparation, device))
+    .map_err(|error| with_planned_memory(error, config, &preparation, device))
 }
 
 /// Adds the planned memory of the largest phase to an out-of-memory error.
-fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: &Device) -> Error {
+fn with_planned_memory(
+    error: Error,
+    config: &Config,
+    preparation: &Preparation,
+    device: &Device,
+) -> Error {
     let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;
     };
@@ -200,7 +205,7 @@ fn with_parts(error: Error, config: &Config, preparation: &Preparation, device: 
     with_checkpoint(Error::OutOfMemory(out_of_memory), config)
 }
 
-/// Adds the newest checkpoint of the run, which a failed step does not affect.
+/// Adds the newest checkpoint of the run to the error; a failed step does not affect it.
 fn with_checkpoint(error: Error, config: &Config) -> Error {
     let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;

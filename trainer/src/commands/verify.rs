@@ -1,4 +1,4 @@
-//! `verify`: compares the outputs of an export with those of its checkpoint.
+//! `verify`: compares the logits of an export and its checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &VerifyArgs, device_option: &DeviceOption) -> Result<(),
         };
         let used = Used {
             settings,
-            whole: true,
+            hash_all: true,
         };
         lock.check_used(&config, used, &checkpoint)?;
     }
@@ -53,24 +53,24 @@ pub(super) fn run(args: &VerifyArgs, device_option: &DeviceOption) -> Result<(),
     }
     match (args.against, &args.export) {
         (Some(reader), Some(export)) => {
-            against(&config, &checkpoint, reader, export, args.rows, &device)
+            compare_logits(&config, &checkpoint, reader, export, args.rows, &device)
         }
         _ => Ok(()),
     }
 }
 
-/// Logit differences that f32 rounding explains: sums in another order, and W + sBA instead of W
-/// followed by sBA.
+/// Logit difference that f32 rounding explains: sums have a different order, and an export has W +
+/// sBA instead of W and sBA separately.
 const F32_BOUND: f32 = 1e-4;
 
-/// The same as a share of the largest logit, for large logits: f32 rounds each number by at most
-/// 2⁻²⁴ of its size. A logit ends a chain of some hundred sums, so the errors add up to some
-/// hundred times that; this bound is 340 times. A merge of SmolLM2-135M (30 blocks) reached a
-/// quarter of it.
+/// The bound for large logits, as a share of the largest logit. f32 rounds each number by at most
+/// 2⁻²⁴ of its size. A logit is the end of a chain of some hundred sums, so the errors can add up
+/// to some hundred times 2⁻²⁴; this bound is 340 times 2⁻²⁴. A merge of SmolLM2-135M (30 blocks)
+/// reached a quarter of it.
 const F32_SHARE: f32 = 2e-5;
 
-/// The bound for weights rounded to 16 bits, as a share of the largest logit. In bf16 each weight
-/// changes by at most 2⁻⁹ of its value.
+/// The bound for weights rounded to 16 bits, as a share of the largest logit. bf16 rounding changes
+/// each weight by at most 2⁻⁹ of its value.
 const ROUNDED_SHARE: f32 = 0.02;
 
 /// The largest logit difference that rounding explains.
@@ -82,7 +82,7 @@ fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
     }
 }
 
-/// How to fix an export that differs.
+/// The remedy for an export that differs.
 fn fix(reader: Reader) -> &'static str {
     match reader {
         Reader::PeftRules | Reader::VllmRules => {
@@ -99,9 +99,9 @@ fn fix(reader: Reader) -> &'static str {
     }
 }
 
-/// Compares the logits of an export, loaded by the rules of its format, with those of the
-/// checkpoint.
-fn against(
+/// Compares the logits of an export and the checkpoint. The export is loaded by the rules of its
+/// format.
+fn compare_logits(
     config: &Config,
     checkpoint: &Path,
     reader: Reader,
@@ -117,7 +117,7 @@ fn against(
     let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
     drop(trained);
     refuse_unloadable(reader, export)?;
-    let (exported, is_rounded) = exported_logits(reader, export, &base, device)?;
+    let (exported, is_rounded) = load_export(reader, export, &base, device)?;
     let (mut worst, mut largest) = (0.0f32, 0.0f32);
     let (mut n_same, mut n_positions) = (0, 0);
     for (ids, expected) in prompts.iter().zip(&expected) {
@@ -125,7 +125,7 @@ fn against(
         let vocabulary = actual.len() / ids.len().max(1);
         for (actual, expected) in actual.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
             let differences = actual.iter().zip(expected).map(|(a, b)| (a - b).abs());
-            // NaN must count as the worst difference.
+            // NaN counts as the largest difference.
             worst = differences.fold(worst, |worst, d| if d <= worst { worst } else { d });
             largest = expected.iter().fold(largest, |l, x| l.max(x.abs()));
             n_same += usize::from(most_likely(actual) == most_likely(expected));
@@ -171,8 +171,9 @@ fn refuse_unloadable(reader: Reader, export: &Path) -> Result<(), Error> {
     })
 }
 
-/// Loads the exported model onto `base`; also returns whether its weights were rounded to 16 bits.
-fn exported_logits(
+/// Loads the exported model onto `base`. Also returns whether the export rounded its weights to 16
+/// bits.
+fn load_export(
     reader: Reader,
     export: &Path,
     base: &BaseModel,
@@ -222,9 +223,9 @@ fn exported_logits(
 
 /// Whether all values are exactly representable in one 16-bit format.
 fn has_16_bits<'a>(tensors: impl Iterator<Item = &'a HostTensor> + Clone) -> bool {
-    let all = |holds: fn(f32) -> bool| {
+    let all = |is_exact: fn(f32) -> bool| {
         let mut values = tensors.clone().flat_map(|tensor| &tensor.values);
-        values.all(|&value| holds(value))
+        values.all(|&value| is_exact(value))
     };
     all(|value| bf16::from_f32(value).to_f32() == value)
         || all(|value| f16::from_f32(value).to_f32() == value)
@@ -235,7 +236,7 @@ fn most_likely(logits: &[f32]) -> Option<usize> {
     logits.iter().enumerate().max_by(order).map(|(id, _)| id)
 }
 
-/// The first rows of data.eval as token ids.
+/// Token IDs of the first rows of data.eval.
 fn prompts(
     config: &Config,
     base: &BaseModel,
@@ -257,7 +258,8 @@ fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// Writes the texts of the suite retrieval with roles and embeddings, one JSON object per line.
+/// Writes the texts of the suite retrieval with their roles and embeddings, one JSON object per
+/// line.
 fn embeddings(
     config: &Config,
     checkpoint: &Path,
@@ -362,7 +364,7 @@ mod tests {
     use super::{Reader, bound, refuse_unloadable};
 
     #[test]
-    fn a_folder_that_transformers_does_not_load_never_agrees() {
+    fn a_folder_that_transformers_cannot_load_fails() {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |scalar: &str| {
             let config =

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::{EncoderFiles, TextIds};
 
-/// Number of texts listed in a message; the rest are counted.
-const NAMED: usize = 3;
+/// Maximum number of texts listed in a message; the rest are counted.
+const MAX_LISTED: usize = 3;
 
 /// A text that exceeds the encoder's length limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,29 +16,29 @@ pub struct CutText {
     pub n_tokens: usize,
 }
 
-/// Findings on the queries, or on the documents.
+/// Truncated and equal texts among the queries, or among the documents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CutSide {
     /// Number of distinct texts.
     pub n_texts: usize,
     /// Truncated texts.
     pub cut: Vec<CutText>,
-    /// Texts with the same token ids as an earlier one: the locations of both.
+    /// Pairs of texts with the same token IDs: the location of the text and of the earlier one.
     pub same: Vec<[String; 2]>,
 }
 
-/// Token ids of texts, and their locations.
+/// Texts as token IDs, with their locations.
 #[derive(Debug, Clone, Copy)]
-pub struct PlacedIds<'a> {
+pub struct LocatedIds<'a> {
     /// Location of each text.
-    pub places: &'a [String],
+    pub locations: &'a [String],
     /// Token ids of each text.
     pub ids: &'a TextIds,
 }
 
 impl CutSide {
-    fn new(PlacedIds { places, ids }: PlacedIds<'_>) -> Self {
-        let texts = ids.texts.iter().zip(places);
+    fn new(LocatedIds { locations, ids }: LocatedIds<'_>) -> Self {
+        let texts = ids.texts.iter().zip(locations);
         let cut = texts.filter(|(ids, _)| ids.is_cut());
         let same = ids.duplicates().into_iter().enumerate();
         let same = same.filter(|(i, first)| i != first);
@@ -51,40 +51,40 @@ impl CutSide {
                 })
                 .collect(),
             same: same
-                .map(|(i, first)| [places[i].clone(), places[first].clone()])
+                .map(|(i, first)| [locations[i].clone(), locations[first].clone()])
                 .collect(),
         }
     }
 }
 
-/// How texts with the same token ids are treated.
+/// The effect of equal token IDs on texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consequence {
-    /// They are merged.
-    CountAsOne,
-    /// They share a rank, as documents.
+pub enum EqualTexts {
+    /// Equal texts are merged.
+    Merged,
+    /// Equal documents share a rank.
     ShareRanks,
 }
 
-impl Consequence {
+impl EqualTexts {
     fn text(self) -> &'static str {
         match self {
-            Self::CountAsOne => "they are treated as one",
+            Self::Merged => "they are treated as one",
             Self::ShareRanks => "they share their ranks",
         }
     }
 }
 
-/// Findings on all texts of a retriever.
+/// Truncated and equal texts of a retriever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CutTexts {
     /// Length limit in tokens.
     pub max_seq_length: usize,
     /// Number of positions that the encoder has.
     pub positions: usize,
-    /// Findings on queries.
+    /// The queries.
     pub queries: CutSide,
-    /// Findings on documents.
+    /// The documents.
     pub documents: CutSide,
 }
 
@@ -92,8 +92,8 @@ impl CutTexts {
     /// Compares the texts with their truncated token ids.
     pub fn new(
         files: &EncoderFiles,
-        queries: Option<PlacedIds<'_>>,
-        documents: Option<PlacedIds<'_>>,
+        queries: Option<LocatedIds<'_>>,
+        documents: Option<LocatedIds<'_>>,
     ) -> Self {
         Self {
             max_seq_length: files.max_seq_length,
@@ -103,9 +103,9 @@ impl CutTexts {
         }
     }
 
-    /// One line per finding. `consequence` is the treatment of texts with the same ids;
-    /// `ShareRanks` does not concern queries, which are omitted then.
-    pub fn lines(&self, consequence: Consequence) -> Vec<String> {
+    /// One report line per finding. `effect` is the effect of equal texts; with `ShareRanks`,
+    /// equal queries are not reported.
+    pub fn lines(&self, effect: EqualTexts) -> Vec<String> {
         let mut lines = Vec::new();
         for (one, several, side) in [
             ("query", "queries", &self.queries),
@@ -129,8 +129,8 @@ impl CutTexts {
                     first_names(names.collect())
                 ));
             }
-            let is_told = one == "document" || consequence == Consequence::CountAsOne;
-            if !same.is_empty() && is_told {
+            let is_reported = one == "document" || effect == EqualTexts::Merged;
+            if !same.is_empty() && is_reported {
                 let names = same
                     .iter()
                     .map(|[text, before]| format!("{text} and {before}"));
@@ -141,7 +141,7 @@ impl CutTexts {
                         n => format!("{n} {several} have"),
                     },
                     first_names(names.collect()),
-                    consequence.text()
+                    effect.text()
                 ));
             }
         }
@@ -156,10 +156,14 @@ fn count_text(n: usize, one: &str, several: &str) -> String {
     }
 }
 
-/// The first names, and the number of the rest.
+/// Lists the first names, with the number of the rest.
 fn first_names(names: Vec<String>) -> String {
-    let n_more = names.len().saturating_sub(NAMED);
-    let mut text = names.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    let n_more = names.len().saturating_sub(MAX_LISTED);
+    let mut text = names
+        .into_iter()
+        .take(MAX_LISTED)
+        .collect::<Vec<_>>()
+        .join(", ");
     if n_more > 0 {
         text.push_str(&format!(" and {n_more} more"));
     }

@@ -1,19 +1,19 @@
-//! Ranks the documents of an index, which are embedded once, by their similarity to texts.
+//! Ranks documents by their similarity to queries. The documents are embedded once.
 
 use burn::tensor::Device;
 use tooltune_apis::ApiCatalogue;
 use tooltune_suites::ranking::{RankedGold, RetrievalError};
 
-use super::cut_texts::{Consequence, CutTexts, PlacedIds};
+use super::cut_texts::{CutTexts, EqualTexts, LocatedIds};
 use super::{EncoderFiles, MiniLmEncoder, Role};
 use crate::config::Config;
 use crate::error::Error;
 
-/// Document embeddings and the encoder that made them.
+/// Document embeddings, and the encoder that computed them.
 #[derive(Debug)]
 pub struct DocumentIndex {
     encoder: MiniLmEncoder,
-    /// One per document, in order.
+    /// One embedding per document, in order.
     vectors: Vec<Vec<f32>>,
 }
 
@@ -28,7 +28,7 @@ pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Erro
     Ok(files.encoder(&files.parameters(&files.dir, device)?))
 }
 
-/// Error if the config has no retriever to rank documents.
+/// The error if documents must be ranked but the config has no retriever.
 pub fn no_retriever() -> Error {
     Error::Usage(
         "no retriever to rank documents: add [retriever] with model_name_or_path = \
@@ -37,7 +37,7 @@ pub fn no_retriever() -> Error {
     )
 }
 
-/// Text of each document in a catalogue, for the retriever.
+/// The text of each document in a catalogue, as input of the retriever.
 pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
     catalogue
         .iter()
@@ -45,19 +45,19 @@ pub fn texts_of(catalogue: &ApiCatalogue) -> Vec<String> {
         .collect()
 }
 
-/// Warns of documents in a catalogue that the retriever truncates.
+/// Warns about documents in a catalogue that the retriever truncates.
 ///
 /// # Errors
 ///
 /// The tokenizer refuses a document.
 pub fn warn_of_cut_documents(catalogue: &ApiCatalogue, files: &EncoderFiles) -> Result<(), Error> {
     let names = catalogue.iter().map(|document| document.call_name());
-    let documents = PlacedIds {
-        places: &names.collect::<Vec<_>>(),
+    let documents = LocatedIds {
+        locations: &names.collect::<Vec<_>>(),
         ids: &files.token_ids(Role::Document, &texts_of(catalogue))?,
     };
     let cut = CutTexts::new(files, None, Some(documents));
-    for line in cut.lines(Consequence::ShareRanks) {
+    for line in cut.lines(EqualTexts::ShareRanks) {
         tracing::warn!("goat.documents: {line}");
     }
     Ok(())
@@ -75,7 +75,8 @@ impl DocumentIndex {
         Ok(Self { encoder, vectors })
     }
 
-    /// Positions of the `k` documents nearest to each query, nearest first; ties in document order.
+    /// Indices of the `k` documents nearest to each query, nearest first. Ties are in document
+    /// order.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ pub fn scores(vectors: &[Vec<f32>], query: &[f32]) -> Vec<f64> {
     vectors.iter().map(product).collect()
 }
 
-/// Positions of the `k` highest scores, highest first; ties by position.
+/// Indices of the `k` highest scores, highest first. Ties are ordered by index.
 pub fn highest(scores: &[f64], k: usize) -> Vec<usize> {
     let mut positions: Vec<usize> = (0..scores.len()).collect();
     positions.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
@@ -116,8 +117,8 @@ pub fn highest(scores: &[f64], k: usize) -> Vec<usize> {
     positions
 }
 
-/// Ranks of the gold documents by score. Scores are ties if they differ by less than the f32
-/// rounding step of the largest one, because embeddings are f32.
+/// Ranks of the gold documents by score. Because embeddings are f32, scores are tied if they differ
+/// by less than the f32 rounding step of the largest score.
 ///
 /// # Errors
 ///

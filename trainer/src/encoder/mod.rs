@@ -1,7 +1,7 @@
 //! Embeds texts with a sentence-transformers model.
 //!
 //! Queries and documents get their prompts, as in `encode_query` and `encode_document`. Other
-//! texts, such as those compared by metrics, are embedded as in `encode`.
+//! texts, such as texts that a metric compares, are embedded as in `encode`.
 
 pub mod cut_texts;
 pub mod documents;
@@ -19,13 +19,13 @@ use tooltune_kernels::ComputeDtype;
 use tooltune_rows::text::{BertNormalization, DataError, SentenceIds, WordPiece, WordPieceOptions};
 use tooltune_suites::{EncoderError, SentenceEncoder};
 
-use crate::base_model::warn_of_dropout;
+use crate::base_model::warn_of_ignored_dropout;
 use crate::config::RetrieverConfig;
 use crate::error::Error;
 use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
 use crate::settings;
 
-/// Most tokens of all sentences in one pass, which limits the activations.
+/// Maximum number of tokens in one pass, which limits the activations.
 pub(crate) const PASS_TOKENS: usize = 2048;
 
 /// Length limit of all-MiniLM-L6-v2 in tokens, for plans without its folder.
@@ -36,9 +36,9 @@ pub(crate) const MAX_SEQ_LENGTH: usize = 256;
 pub enum Role {
     /// A search query.
     Query,
-    /// A document to be found.
+    /// A document that is searched.
     Document,
-    /// Neither.
+    /// Any other text.
     Text,
 }
 
@@ -47,9 +47,9 @@ pub enum Role {
 pub struct EncoderOptions {
     /// Length limit of a text in tokens.
     pub max_seq_length: Option<usize>,
-    /// Prompt before queries.
+    /// Prompt that precedes queries.
     pub query_prompt: Option<String>,
-    /// Prompt before documents.
+    /// Prompt that precedes documents.
     pub document_prompt: Option<String>,
 }
 
@@ -68,12 +68,12 @@ pub struct EncoderFiles {
     pub max_seq_length: usize,
 }
 
-/// Token ids of texts with one role.
+/// Texts of one role as token IDs.
 #[derive(Debug, Clone)]
 pub struct TextIds {
-    /// Ids of each text, truncated.
+    /// Truncated token IDs of each text.
     pub texts: Vec<SentenceIds>,
-    /// Number of first tokens that pooling ignores.
+    /// Number of leading tokens that pooling ignores.
     n_unpooled: usize,
 }
 
@@ -86,7 +86,8 @@ impl TextIds {
         }
     }
 
-    /// For each text, the index of the first text with the same ids, possibly itself.
+    /// For each text, the index of the first text with the same token IDs, which can be the text
+    /// itself.
     pub fn duplicates(&self) -> Vec<usize> {
         let mut first: HashMap<&[u32], usize> = HashMap::with_capacity(self.texts.len());
         let texts = self.texts.iter().enumerate();
@@ -95,7 +96,7 @@ impl TextIds {
             .collect()
     }
 
-    /// Only the first text of each group with the same ids.
+    /// The texts without duplicates: the first text of each group with the same token IDs.
     pub fn distinct(&self) -> Self {
         let same = self.duplicates().into_iter().enumerate();
         let firsts = same.filter(|(i, first)| i == first);
@@ -116,7 +117,7 @@ impl EncoderFiles {
     ///
     /// # Errors
     ///
-    /// - a file is missing, damaged or of another architecture
+    /// - a file is missing, damaged or has a different architecture
     /// - a module, pooling or setting of sentence-transformers is not supported
     /// - the length limit exceeds the model's positions, or leaves no token for a text
     pub fn open(dir: &Path, options: &EncoderOptions) -> Result<Self, Error> {
@@ -154,7 +155,7 @@ impl EncoderFiles {
             error => error,
         })?;
         if let Some(share) = tokenizer.dropout() {
-            warn_of_dropout(&dir.join("tokenizer.json"), share);
+            warn_of_ignored_dropout(&dir.join("tokenizer.json"), share);
         }
         Ok(Self {
             dir: dir.to_owned(),
@@ -165,7 +166,7 @@ impl EncoderFiles {
         })
     }
 
-    /// Opens the folder of a config's retriever, with its settings.
+    /// Opens the retriever folder of a config, with the settings of the config.
     ///
     /// # Errors
     ///
@@ -194,7 +195,7 @@ impl EncoderFiles {
         Ok(files)
     }
 
-    /// Prompt before texts of a role.
+    /// Prompt that precedes texts of a role.
     ///
     /// # Errors
     ///
@@ -211,7 +212,7 @@ impl EncoderFiles {
     ///
     /// # Errors
     ///
-    /// The weights are missing, damaged or of another encoder.
+    /// The weights are missing, damaged or belong to a different encoder.
     pub fn parameters(&self, weights: &Path, device: &Device) -> Result<Tensor<1>, Error> {
         let layout = ParameterLayout::new(&self.config);
         Ok(layout.read(&Weights::open(weights)?, device)?)
@@ -230,15 +231,16 @@ impl EncoderFiles {
         }
     }
 
-    /// Head for vectors to be compared, normalised to length 1 if the similarity is the cosine.
-    pub fn compared_head(&self) -> EmbeddingHead {
+    /// Head for embeddings that are compared: they are normalised to length 1 if the similarity is
+    /// the cosine.
+    pub fn comparison_head(&self) -> EmbeddingHead {
         EmbeddingHead {
             pooling: self.rules.pooling,
-            normalize: self.rules.normalize || self.compares_angles(),
+            normalize: self.rules.normalize || self.uses_cosine(),
         }
     }
 
-    fn compares_angles(&self) -> bool {
+    fn uses_cosine(&self) -> bool {
         self.rules.similarity == Similarity::Cosine
     }
 
@@ -259,8 +261,8 @@ impl EncoderFiles {
         let mut all = texts.iter().flat_map(|text| &text.ids);
         if let Some(id) = all.find(|&&id| id as usize >= rows) {
             return Err(Error::Usage(format!(
-                "{}: it produces the token {id}, but vocab_size in config.json is {rows}; use the two \
-                 files of one model",
+                "{}: it produces token {id}, but vocab_size in config.json is {rows}; use the two \
+                 files of the same model",
                 self.dir.join("tokenizer.json").display()
             )));
         }
@@ -269,18 +271,18 @@ impl EncoderFiles {
             n_unpooled: if self.rules.include_prompt || prompt.is_empty() {
                 0
             } else {
-                self.n_tokens_of_prompt(prompt)?
+                self.n_prompt_tokens(prompt)?
             },
         })
     }
 
-    /// Number of first tokens in a text that belong to the prompt, including `[CLS]`.
+    /// Number of tokens of the prompt at the start of a text, including `[CLS]`.
     ///
     /// # Source
     ///
     /// sentence-transformers 6.2, `Transformer._get_prompt_length`: the tokens of the prompt
     /// itself, minus a special token at its end.
-    fn n_tokens_of_prompt(&self, prompt: &str) -> Result<usize, Error> {
+    fn n_prompt_tokens(&self, prompt: &str) -> Result<usize, Error> {
         let [prompt, nothing] = [prompt, ""].map(|text| self.tokenizer.encode(text));
         let (prompt, nothing) = (prompt?.ids, nothing?.ids);
         let has_bos = prompt.first() == nothing.first();
@@ -302,13 +304,13 @@ impl MiniLmEncoder {
     ///
     /// # Errors
     ///
-    /// A file is missing, damaged or of another architecture.
+    /// A file is missing, damaged or has a different architecture.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, Error> {
         let files = EncoderFiles::open(dir, &EncoderOptions::default())?;
         Ok(files.encoder(&files.parameters(dir, device)?))
     }
 
-    /// Embedding of each text for its role, as in sentence-transformers.
+    /// Embeds each text for its role, as in sentence-transformers.
     ///
     /// # Errors
     ///
@@ -317,11 +319,11 @@ impl MiniLmEncoder {
         Ok(self.embeddings(&self.files.token_ids(role, texts)?))
     }
 
-    /// Vectors for comparisons: texts with equal ids have bitwise equal vectors, and the dot
-    /// product is the folder's similarity function.
+    /// Embeddings for comparisons. Their dot product is the folder's similarity function, and texts
+    /// with equal token IDs have bitwise equal embeddings.
     pub fn comparison_embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
         let mut vectors = self.embeddings(ids);
-        if self.files.compares_angles() && !self.files.rules.normalize {
+        if self.files.uses_cosine() && !self.files.rules.normalize {
             for vector in &mut vectors {
                 let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12);
                 vector.iter_mut().for_each(|x| *x /= norm);
@@ -346,7 +348,7 @@ impl MiniLmEncoder {
         vectors
     }
 
-    /// Embeddings of some texts, in passes of limited size.
+    /// Embeds the given texts, in passes of limited size.
     fn passes(&self, ids: &TextIds, texts: &[usize]) -> Vec<Vec<f32>> {
         let sentences: Vec<Sentence<'_>> = texts.iter().map(|&text| ids.sentence(text)).collect();
         let mut vectors = Vec::with_capacity(sentences.len());

@@ -1,7 +1,7 @@
-//! Metrics per file for samples from several files, next to the means over all samples.
+//! Metrics per file, if the samples come from several files.
 //!
-//! A mean over all samples weights large files more. The mean of the file means (the macro mean in
-//! papers) weights each file equally.
+//! A mean over all samples gives large files more weight. The mean of the file means (the macro
+//! mean in papers) gives each file the same weight.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tooltune_suites::Estimate;
 
 use crate::error::Error;
 
-/// How many samples each file has, in sample order.
+/// The number of samples of each file, in sample order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SampleFiles {
     files: Vec<SampleFile>,
@@ -26,7 +26,7 @@ struct SampleFile {
 }
 
 impl SampleFiles {
-    /// Groups rows by file, from their ids `file:line`.
+    /// Groups rows by file, using their IDs `file:line`.
     pub fn of_rows(rows: &[Row]) -> Self {
         let mut files = Self::default();
         for row in rows {
@@ -36,7 +36,7 @@ impl SampleFiles {
         files
     }
 
-    /// Appends samples of `file`, which may be the file of the last samples.
+    /// Appends `n` samples of `file`, which may be the same file as before.
     pub fn add(&mut self, file: &Path, n: usize) {
         let name = file.display().to_string();
         match self.files.last_mut().filter(|last| last.name == name) {
@@ -45,14 +45,14 @@ impl SampleFiles {
         }
     }
 
-    /// Keeps the first `most` samples, as `eval.max_samples` does, and warns about files that lose
-    /// all samples.
-    pub fn truncate(&mut self, most: usize) {
-        let mut remaining = most;
+    /// Keeps the first `max_samples` samples, as `eval.max_samples` does, and warns about files
+    /// that lose all their samples.
+    pub fn truncate(&mut self, max_samples: usize) {
+        let mut remaining = max_samples;
         for file in &mut self.files {
             if remaining == 0 && file.n > 0 {
                 let name = &file.name;
-                tracing::warn!("eval.max_samples = {most} leaves no samples of {name}");
+                tracing::warn!("eval.max_samples = {max_samples} leaves no samples of {name}");
             }
             file.n = file.n.min(remaining);
             remaining -= file.n;
@@ -131,7 +131,7 @@ impl ByFile {
 
     /// The fields for `metrics.json`.
     pub fn fields(&self) -> Map<String, Value> {
-        let of_file = |file: &FileNumbers| {
+        let file_fields = |file: &FileNumbers| {
             let mut fields = Map::new();
             fields.insert("file".to_owned(), json!(file.file));
             fields.insert("n".to_owned(), json!(file.n));
@@ -146,7 +146,7 @@ impl ByFile {
         let means: Map<String, Value> = means
             .filter_map(|(idx, name)| Some(((*name).to_owned(), json!(self.macro_mean(idx)?))))
             .collect();
-        let files = self.files.iter().map(of_file).collect();
+        let files = self.files.iter().map(file_fields).collect();
         [
             ("by_file".to_owned(), Value::Array(files)),
             ("macro_mean".to_owned(), Value::Object(means)),
@@ -191,7 +191,7 @@ pub struct WithFiles<'a, R> {
 }
 
 impl<'a, R> WithFiles<'a, R> {
-    /// Combines the two.
+    /// Combines a report with its metrics per file.
     pub fn new(report: &'a R, by_file: Option<&'a ByFile>) -> Self {
         Self { report, by_file }
     }
@@ -207,7 +207,7 @@ impl Serialize for ByFile {
 mod tests {
     use super::*;
 
-    /// The mean, or `None` above 9.
+    /// The mean of `numbers`; undefined (`None`) if it is above 9.
     fn mean(numbers: &[f64]) -> Option<Estimate> {
         let value = numbers.iter().sum::<f64>() / numbers.len() as f64;
         (value < 9.0).then_some(Estimate {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_counts_the_same_in_the_mean_of_files() {
+    fn macro_mean_weights_files_equally() {
         let mut files = SampleFiles::default();
         files.add(Path::new("a.jsonl"), 1);
         files.add(Path::new("b.jsonl"), 3);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_has_no_table_and_an_empty_one_a_dash() {
+    fn one_file_has_no_table_and_undefined_metrics_are_a_dash() {
         let mut files = SampleFiles::default();
         files.add(Path::new("a"), 2);
         files.add(Path::new("a"), 1);

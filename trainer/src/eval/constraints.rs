@@ -1,4 +1,4 @@
-//! Constraints of `eval.constrained`: the JSON Schema of a row, or calls of the tools of a prompt.
+//! Constraints for `eval.constrained`: the JSON Schema of a row, or calls to the tools in a prompt.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::generator::{Generator, TextConstraint};
 use super::suites::call_format;
 use crate::error::Error;
 
-/// A completion generated without its constraint, and why.
+/// A completion that is generated without its constraint, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unsupported {
     /// Row id.
@@ -35,12 +35,12 @@ pub enum RequestedConstraint {
     Nothing,
     /// A JSON Schema.
     Schema(Value),
-    /// Calls of these tools in the format of the chat template.
+    /// Calls to these tools, in the format of the chat template.
     Calls(Vec<Value>),
 }
 
 impl Constraints {
-    /// Compiles constraints for `generator`, given with row ids.
+    /// Compiles the requested constraints, each with its row ID, for `generator`.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl Constraints {
                 _ => None,
             });
         let tools: Vec<Vec<Value>> = tools.collect();
-        let mut of_schemas = constrainer.constraints(&schemas).into_iter();
-        let of_tools = match generator {
+        let mut schema_constraints = constrainer.constraints(&schemas).into_iter();
+        let tool_constraints = match generator {
             _ if tools.is_empty() => Vec::new(),
             Generator::Endpoint(_) => vec![Ok(TextConstraint::ToolChoice); tools.len()],
             Generator::Local(model) => match call_format(&model.base.template) {
@@ -87,19 +87,19 @@ impl Constraints {
                 }
             },
         };
-        let mut of_tools = of_tools.into_iter();
+        let mut tool_constraints = tool_constraints.into_iter();
         for (id, requested) in requested {
             let compiled = match requested {
                 RequestedConstraint::Nothing => None,
-                RequestedConstraint::Schema(_) => of_schemas.next(),
-                RequestedConstraint::Calls(_) => of_tools.next(),
+                RequestedConstraint::Schema(_) => schema_constraints.next(),
+                RequestedConstraint::Calls(_) => tool_constraints.next(),
             };
             constraints.push(id, compiled.transpose());
         }
         Ok(constraints)
     }
 
-    /// Collects compiled constraints by row id; failed ones become `unsupported`.
+    /// Collects compiled constraints, each with its row ID. Failed ones are added to `unsupported`.
     pub fn from_compiled<'s>(
         compiled: impl IntoIterator<Item = (&'s str, Result<TextConstraint, String>)>,
     ) -> Self {
@@ -124,7 +124,7 @@ impl Constraints {
         self.by_prompt.get(idx)?.as_ref()
     }
 
-    /// Reports how many of `n` rows are unconstrained, if any.
+    /// A report line if some of the `n` rows are unconstrained.
     pub fn line(&self, n: usize) -> Option<String> {
         let first = self.unsupported.first()?;
         Some(format!(
@@ -137,7 +137,7 @@ impl Constraints {
     }
 }
 
-/// The schema for the answer to a SLOT row, in the form shown to the model.
+/// The schema for the answer to a SLOT row as the model sees it: flattened or nested.
 pub fn shown_schema(slot: &SlotRow, flattening: Option<&RowFlattening>) -> Value {
     match flattening {
         None => slot.json_schema.clone(),

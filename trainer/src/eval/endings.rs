@@ -1,4 +1,4 @@
-//! Counts how completions ended: cut off, without text, or without an answer.
+//! Counts completions that were cut off, have no text, or have no answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ struct Counts {
     n_texts: usize,
     n_cut: usize,
     n_without_text: usize,
-    /// Server answers without text, by finish reason and what they contain instead.
+    /// Server answers without text, keyed by finish reason and by their content.
     without_text: BTreeMap<String, usize>,
-    /// Prompts without an answer, by kind of failure, with an example.
+    /// Prompts without an answer, keyed by the kind of failure.
     unanswered: BTreeMap<String, Unanswered>,
 }
 
@@ -29,7 +29,7 @@ struct Unanswered {
 }
 
 impl Endings {
-    /// Adds completions with the ids of their prompts.
+    /// Adds completions, each with the ID of its prompt.
     pub(super) fn add<'a>(&self, texts: impl Iterator<Item = (&'a str, &'a Completion)>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, completion) in texts {
@@ -54,8 +54,9 @@ impl Endings {
         }
     }
 
-    /// Summary lines: completions cut off at one of the settings `limits`, server answers without
-    /// text, and prompts without an answer, which are scored as empty.
+    /// Summary lines about completions that were cut off, server answers without text, and prompts
+    /// without an answer, which are scored as empty. `limits` names the settings that limit the
+    /// tokens.
     pub fn lines(&self, limits: &[String]) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts {
@@ -132,11 +133,11 @@ mod tests {
             lines[0].starts_with("2 of 6 replies were cut off"),
             "{lines:?}"
         );
-        // The message names the limits of the suites that were run.
+        // The message names the limits of the evaluated suites.
         let raise = |suites: &[&str]| {
             let suite_of = |name: &&str| Suite::all().find(|suite| suite.as_str() == *name);
             let suites: Vec<Suite> = suites.iter().filter_map(suite_of).collect();
-            endings.lines(&EvalConfig::limits_of_answers(&suites))[0].clone()
+            endings.lines(&EvalConfig::answer_limit_keys(&suites))[0].clone()
         };
         for (suites, limits) in [
             (&["slot"][..], "raise eval.max_new_tokens if"),

@@ -1,8 +1,8 @@
 //! Generates completions with a server that implements OpenAI's chat completions API.
 //!
 //! A prompt that the server rejects or does not answer is scored as empty, like a prompt that
-//! exceeds the context of a local model; the other prompts are not affected. The evaluation ends on
-//! errors that would affect every prompt, if the server answers nothing at all, or if it fails for
+//! exceeds the context of a local model. The other prompts are not affected. The evaluation ends if
+//! an error would affect every prompt, if the server answers no prompt at all, or if it fails for
 //! several prompts in a row.
 
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +19,8 @@ use super::generate::{FinishReason, GenerationOptions, GenerationProgress, Waiti
 use super::generator::{Completion, GenerationRequest, TextConstraint};
 use crate::error::Error;
 
-/// Option names of the server in `eval`, for error messages; there are none for timeouts and
-/// retries.
+/// The option names of `eval` for the server, for error messages. It has no options for timeouts
+/// and retries.
 pub const OPTION_NAMES: OptionNames = OptionNames {
     base_url: "--endpoint",
     model: "--endpoint-model",
@@ -42,24 +42,25 @@ pub struct EndpointGenerator {
     /// Extra fields of every request.
     extra_body: Map<String, Value>,
     endings: Endings,
-    /// Failures so far, over all prompts of the evaluation.
+    /// The failures so far, over all prompts of the evaluation.
     tolerance: Mutex<Tolerance>,
-    /// Models other than the requested one that the server reported.
+    /// Reported model names that differ from the requested one.
     other_models: OtherModels,
 }
 
-/// Saves a completion to the journal, given the index of its prompt.
-type Keep<'a> = &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>;
+/// Saves the completion of the prompt with this index to the journal.
+type SaveCompletion<'a> = &'a mut dyn FnMut(usize, &Completion) -> Result<(), Error>;
 
-/// State of one call of [`EndpointGenerator::write`].
+/// The state of one call to [`EndpointGenerator::write`].
 struct Round<'a> {
     generator: &'a EndpointGenerator,
     prompts: &'a [GenerationRequest<'a>],
-    keep: Keep<'a>,
-    /// Failed prompts; the next successful answer shows that their requests caused the failures.
+    keep: SaveCompletion<'a>,
+    /// Failed prompts that are not saved yet. A later success shows that the prompts caused the
+    /// failures, not the server.
     pending: Vec<(usize, Completion)>,
     failure: Option<Error>,
-    /// Whether the server is at fault.
+    /// Whether the server itself is broken.
     is_broken: bool,
 }
 
@@ -68,7 +69,7 @@ impl EndpointGenerator {
     ///
     /// # Errors
     ///
-    /// The address is invalid, or the environment variable of the key is not set.
+    /// The URL is invalid, or the environment variable of the key is not set.
     pub fn open(
         options: &EndpointOptions,
         concurrency: usize,
@@ -92,7 +93,7 @@ impl EndpointGenerator {
         })
     }
 
-    /// How completions have ended so far.
+    /// Counts of how completions have ended so far.
     pub fn endings(&self) -> &Endings {
         &self.endings
     }
@@ -105,7 +106,7 @@ impl EndpointGenerator {
     }
 
     /// Records that an earlier run of this evaluation got answers from the server.
-    pub(super) fn has_answered(&self) {
+    pub(super) fn note_earlier_answers(&self) {
         self.tolerance().record_answer();
     }
 
@@ -121,9 +122,9 @@ impl EndpointGenerator {
         if sampling.temperature > 0.0 {
             extra.insert("top_p".to_owned(), json!(sampling.top_p));
             extra.insert("seed".to_owned(), json!(self.options.seed));
-            // top_k is not part of the API, but vLLM, SGLang and llama.cpp accept it under this
-            // name, and strict servers reject it with an error. Omitting it would silently sample
-            // differently than configured.
+            // OpenAI's API has no top_k, but vLLM, SGLang and llama.cpp accept it under this name.
+            // Strict servers return an error. Omitting it would silently sample differently than
+            // configured.
             if let Some(top_k) = sampling.top_k {
                 extra.insert("top_k".to_owned(), json!(top_k));
             }
@@ -156,7 +157,7 @@ impl EndpointGenerator {
         &self,
         prompts: &[GenerationRequest<'_>],
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
-        keep: Keep<'_>,
+        keep: SaveCompletion<'_>,
     ) -> Result<Option<Vec<Completion>>, Error> {
         let options: Vec<ChatOptions> = prompts.iter().map(|p| self.chat_options(p)).collect();
         let requests: Vec<ChatRequest<'_>> = prompts
@@ -205,21 +206,21 @@ impl EndpointGenerator {
         if is_ended {
             return Ok(None);
         }
-        self.refuse_the_server(prompts, &texts, round.is_broken)?;
+        self.check_server(prompts, &texts, round.is_broken)?;
         round.keep_pending();
         if let Some(failure) = round.failure.take() {
             return Err(failure);
         }
         let completions = texts.into_iter().zip(prompts);
         let completions = completions.map(|(text, prompt)| match text {
-            Ok(answer) => of_server(answer, prompt),
+            Ok(answer) => from_answer(answer, prompt),
             Err(error) => failed_completion(&error),
         });
         Ok(Some(completions.collect()))
     }
 
-    /// Returns the error of a server that is itself at fault.
-    fn refuse_the_server(
+    /// Returns an error if the failures are caused by the server, not by single prompts.
+    fn check_server(
         &self,
         prompts: &[GenerationRequest<'_>],
         texts: &[Result<ChatAnswer, EndpointError>],
@@ -231,9 +232,9 @@ impl EndpointGenerator {
             is_fault.then_some((prompt.id, error))
         });
         let faults: Vec<(&str, &EndpointError)> = faults.collect();
-        let concerns_all = |(_, error): &&(&str, &EndpointError)| error.scope() == FaultScope::All;
+        let affects_all = |(_, error): &&(&str, &EndpointError)| error.scope() == FaultScope::All;
         let message = |(id, error): &(&str, &EndpointError)| format!("{id}: {error}");
-        if let Some(fault) = faults.iter().find(concerns_all) {
+        if let Some(fault) = faults.iter().find(affects_all) {
             return Err(self.failed(message(fault)));
         }
         let (Some(first), Some(last)) = (faults.first(), faults.last()) else {
@@ -272,7 +273,7 @@ impl Round<'_> {
                 tolerance.record_answer();
                 self.generator.note_model(answer);
                 self.keep_pending();
-                self.keep(number, &of_server(answer.clone(), &self.prompts[number]));
+                self.keep(number, &from_answer(answer.clone(), &self.prompts[number]));
             }
             Err(EndpointError::Stopped { .. }) => {}
             Err(error) => {
@@ -303,8 +304,9 @@ impl Round<'_> {
     }
 }
 
-/// Keeps tool calls if the prompt has tools; otherwise they are an answer without text.
-fn of_server(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
+/// Converts a server answer. Tool calls are kept only if the prompt has tools; otherwise the answer
+/// has no text.
+fn from_answer(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
     let tool_calls = match prompt.text.tools() {
         Some(_) => answer.tool_calls,
         None => Vec::new(),
@@ -321,7 +323,7 @@ fn of_server(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
     }
 }
 
-/// The completion of a prompt without an answer: empty, as for a prompt that exceeds the context of
+/// The empty completion of a prompt without an answer, as for a prompt that exceeds the context of
 /// a local model.
 fn failed_completion(error: &EndpointError) -> Completion {
     let kind = error.kind();

@@ -15,7 +15,7 @@ use tooltune_template::{Conversation, Message};
 use super::endings::Endings;
 use super::endpoint_generator::EndpointGenerator;
 use super::generate::{GenerationOptions, GenerationProgress, Work};
-use super::held::{HeldGrammar, Rewritten};
+use super::held::{FallbackGrammar, Rewritten};
 use super::journal::Journal;
 use crate::base_model::BaseModel;
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub struct LocalGenerator<'a> {
     pub base: &'a BaseModel,
     /// Generation options; each prompt sets its own token limit.
     pub options: &'a GenerationOptions,
-    /// Counts how completions end.
+    /// Counts of how completions end.
     pub endings: &'a Endings,
 }
 
@@ -58,7 +58,7 @@ pub struct GenerationRequest<'a> {
     pub constraint: Option<&'a TextConstraint>,
 }
 
-/// Content of a prompt.
+/// The content of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub enum PromptText<'a> {
     /// Messages for the chat template.
@@ -98,11 +98,11 @@ impl PromptText<'_> {
 /// A compiled constraint.
 #[derive(Debug, Clone)]
 pub enum TextConstraint {
-    /// A grammar for the local model.
-    Grammar(Box<HeldGrammar>),
+    /// A grammar, for the local model.
+    Grammar(Box<FallbackGrammar>),
     /// A JSON Schema that a server enforces.
     Schema(Value),
-    /// Asks a server for calls of the prompt's tools.
+    /// Requires a server to call one of the prompt's tools.
     ToolChoice,
 }
 
@@ -111,7 +111,7 @@ pub enum TextConstraint {
 pub enum Constrainer {
     /// Grammars over the tokens of the local model.
     Model(Vocabulary),
-    /// Schemas, passed on to a server.
+    /// Schemas that are sent to a server.
     Endpoint,
 }
 
@@ -125,8 +125,8 @@ pub struct Completion {
     pub finish_reason: String,
     /// Number of tokens. For a server, the number that it returned, or 0.
     pub n_tokens: usize,
-    /// If a server answered without text, what it returned: `refusal`, `reasoning`, `tool_calls` or
-    /// `nothing`; `text` is then empty. If it did not answer, the kind of error.
+    /// If a server answered without text, the kind of its answer: `refusal`, `reasoning`,
+    /// `tool_calls` or `nothing`. If it did not answer, the kind of error. `text` is then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
     /// Why a server did not answer this prompt although it answers others.
@@ -135,7 +135,7 @@ pub struct Completion {
     /// Tool calls that a server parsed from the completion, in the format of its API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
-    /// How the completion was generated a second time, because the first did not end within its
+    /// How the completion was generated a second time, if the first one did not end within its
     /// constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewritten>,
@@ -157,17 +157,17 @@ pub struct Ending {
 }
 
 impl Completion {
-    /// Whether it was cut off or a server did not answer; it is then scored as wrong.
+    /// Whether the completion was cut off or a server did not answer. It is then scored as wrong.
     pub fn is_cut(&self) -> bool {
         is_cut(&self.finish_reason) || self.error.is_some()
     }
 
-    /// The text to score: empty if it was cut off.
+    /// The text to score; empty if the completion was cut off.
     pub fn whole_text(&self) -> &str {
         if self.is_cut() { "" } else { &self.text }
     }
 
-    /// How it ended, for the outcome of a loop.
+    /// The ending for the outcome of an agent loop.
     pub fn end(&self) -> TextEnd {
         TextEnd {
             finish_reason: self.finish_reason.clone(),
@@ -175,7 +175,7 @@ impl Completion {
         }
     }
 
-    /// How it ended.
+    /// The ending for `predictions.jsonl`.
     pub fn ending(&self) -> Ending {
         Ending {
             finish_reason: self.finish_reason.clone(),
@@ -187,13 +187,13 @@ impl Completion {
 }
 
 impl Constrainer {
-    /// Compiles each schema; an error is the reason why it cannot be enforced. Equal schemas are
-    /// compiled once.
+    /// Compiles each schema, equal ones only once. An error is the reason why a schema cannot be
+    /// enforced.
     pub fn constraints(&self, schemas: &[&Value]) -> Vec<Result<TextConstraint, String>> {
         self.constraints_with(schemas, Formats::Annotated)
     }
 
-    /// Same as [`Self::constraints`], with this handling of `format`.
+    /// Like [`Self::constraints`]; `formats` sets how `format` is handled.
     pub fn constraints_with(
         &self,
         schemas: &[&Value],
@@ -216,7 +216,7 @@ impl Constrainer {
         let compiled: HashMap<&str, Result<TextConstraint, String>> = distinct
             .into_par_iter()
             .map(|(text, schema)| {
-                let grammar = HeldGrammar::of_schema(vocabulary, schema, &options)
+                let grammar = FallbackGrammar::of_schema(vocabulary, schema, &options)
                     .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                     .map_err(|error: GrammarError| error.to_string());
                 (text, grammar)
@@ -228,7 +228,7 @@ impl Constrainer {
             .collect()
     }
 
-    /// Compiles lists of tools for a call format; an error is the reason why calls cannot be
+    /// Compiles lists of tools for a call format. An error is the reason why calls cannot be
     /// enforced.
     pub fn calls(
         &self,
@@ -236,16 +236,16 @@ impl Constrainer {
         format: CallFormat,
         options: &GrammarOptions,
     ) -> Vec<Result<TextConstraint, String>> {
-        let of_server = |tools: &Vec<Value>| match format.server_schema(tools) {
+        let server_constraint = |tools: &Vec<Value>| match format.server_schema(tools) {
             Ok(Some(schema)) => Ok(TextConstraint::Schema(schema)),
             Ok(None) => Err("servers do not accept a JSON Schema for calls".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         let Self::Model(vocabulary) = self else {
-            return tools.iter().map(of_server).collect();
+            return tools.iter().map(server_constraint).collect();
         };
         let compiled = tools.par_iter().map(|tools| {
-            HeldGrammar::of_calls(vocabulary, tools, format, options)
+            FallbackGrammar::of_calls(vocabulary, tools, format, options)
                 .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                 .map_err(|error: GrammarError| error.to_string())
         });
@@ -254,7 +254,7 @@ impl Constrainer {
 }
 
 impl Generator<'_> {
-    /// The compiler of schemas for this generator.
+    /// Returns the constraint compiler for this generator.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl Generator<'_> {
         Ok(Constrainer::Model(vocabulary))
     }
 
-    /// Completes each prompt, taking completions from `journal` if it has them; `None` if `watch`
+    /// Completes each prompt, and reuses completions in `journal`. Returns `None` if `watch`
     /// stopped the work.
     ///
     /// # Errors
@@ -281,11 +281,11 @@ impl Generator<'_> {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
         let keys: Vec<&str> = prompts.iter().map(|prompt| prompt.id).collect();
-        self.write_kept(prompts, &keys, journal, watch)
+        self.write_with_keys(prompts, &keys, journal, watch)
     }
 
-    /// [`Self::write`] with separate journal keys for the prompts.
-    fn write_kept<K: AsRef<str>>(
+    /// Like [`Self::write`]; `keys` has the journal key of each prompt.
+    fn write_with_keys<K: AsRef<str>>(
         &self,
         prompts: &[GenerationRequest<'_>],
         keys: &[K],
@@ -308,7 +308,7 @@ impl Generator<'_> {
                     .flatten()
                     .any(|completion| completion.error.is_none())
                 {
-                    endpoint.has_answered();
+                    endpoint.note_earlier_answers();
                 }
                 endpoint.write(&pending, watch, &mut finished)?
             }
@@ -333,7 +333,7 @@ impl Generator<'_> {
     }
 }
 
-/// Generates the rounds of several loops, with common progress.
+/// Generates the rounds of several agent loops, with shared progress.
 #[derive(Debug)]
 pub struct Rounds {
     n_loops: usize,
@@ -341,7 +341,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Starts before the first round of `n` loops.
+    /// The state before the first round of `n_loops` loops.
     pub fn new(n_loops: usize) -> Self {
         Self {
             n_loops,
@@ -349,12 +349,12 @@ impl Rounds {
         }
     }
 
-    /// Generates a round, with `n_done` loops already ended; completions in `journal` are reused.
-    /// `None` if `watch` stopped the work.
+    /// Generates a round, when `n_done` loops have already ended, and reuses completions in
+    /// `journal`. Returns `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///
-    /// Same as [`Generator::write`].
+    /// As for [`Generator::write`].
     pub fn write(
         &mut self,
         generator: &Generator<'_>,
@@ -363,15 +363,15 @@ impl Rounds {
         journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        // A resumed loop may reach another prompt than before; its completion is then generated
-        // again.
+        // The key includes a digest of the prompt, because a resumed loop may reach a different
+        // prompt than before. Its completion is then generated again.
         let key = |prompt: &GenerationRequest<'_>| {
             let digest = sha256_bytes(prompt.text.digest().as_bytes());
             format!("{} {digest}", prompt.id)
         };
         let keys: Vec<String> = prompts.iter().map(key).collect();
         let mut n_tokens = self.n_tokens;
-        let texts = generator.write_kept(prompts, &keys, journal, &mut |progress| {
+        let texts = generator.write_with_keys(prompts, &keys, journal, &mut |progress| {
             n_tokens = self.n_tokens + progress.n_tokens;
             watch(GenerationProgress {
                 work: Work::Generating,

@@ -1,9 +1,10 @@
-//! Constrained completions, and the fallback for those that do not end within their grammar.
+//! Grammars of constrained completions, and the fallback if a completion does not end within its
+//! grammar.
 //!
-//! A completion cut off by the token limit is generated once more with short lists and strings if
-//! the schema leaves lengths open, because small models can repeat an entry endlessly. A completion
-//! that reaches a limit of its constraint is generated once more without it. All commands with
-//! constraints use this fallback.
+//! Small models can repeat an entry endlessly. If a completion is cut off by the token limit and
+//! its schema does not limit lengths, it is generated once more with short lists and strings. A
+//! completion that reaches a limit of its constraint is generated once more without the constraint.
+//! All commands with constraints use this fallback.
 
 use std::sync::OnceLock;
 
@@ -26,9 +27,9 @@ enum Source {
     },
 }
 
-/// A grammar, and its variant with short lists and strings.
+/// A grammar with its variant for short lists and strings.
 #[derive(Debug, Clone)]
-pub struct HeldGrammar {
+pub struct FallbackGrammar {
     grammar: Grammar,
     source: Source,
     options: GrammarOptions,
@@ -39,9 +40,9 @@ pub struct HeldGrammar {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rewritten {
-    /// Under the grammar with short lists and strings.
+    /// With the grammar for short lists and strings.
     Short,
-    /// The second attempt is unconstrained.
+    /// Without a constraint.
     Free,
 }
 
@@ -60,12 +61,12 @@ impl Source {
     }
 }
 
-impl HeldGrammar {
-    /// The grammar of JSON that satisfies a schema.
+impl FallbackGrammar {
+    /// Compiles the grammar of JSON that satisfies a schema.
     ///
     /// # Errors
     ///
-    /// Same as [`Grammar::json_schema`].
+    /// As for [`Grammar::json_schema`].
     pub fn of_schema(
         vocabulary: &Vocabulary,
         schema: &Value,
@@ -75,11 +76,11 @@ impl HeldGrammar {
         Self::compile(vocabulary, source, options.clone())
     }
 
-    /// The grammar of tool calls.
+    /// Compiles the grammar of tool calls.
     ///
     /// # Errors
     ///
-    /// Same as [`Grammar::tool_call`].
+    /// As for [`Grammar::tool_call`].
     pub fn of_calls(
         vocabulary: &Vocabulary,
         tools: &[Value],
@@ -112,7 +113,7 @@ impl HeldGrammar {
         }
     }
 
-    /// How to generate a constrained completion a second time; `None` to keep it.
+    /// How to generate a constrained completion a second time; `None` if it is kept.
     pub fn second_attempt(
         &self,
         completion: &Completion,
@@ -126,8 +127,8 @@ impl HeldGrammar {
         (is_cut && self.short().is_some()).then_some(Rewritten::Short)
     }
 
-    /// The grammar with short lists and strings, compiled on first use; `None` if the schema limits
-    /// lengths itself.
+    /// The grammar for short lists and strings, compiled on first use; `None` if the schema itself
+    /// limits lengths.
     fn short(&self) -> Option<&Grammar> {
         let compile = || {
             let options = GrammarOptions {

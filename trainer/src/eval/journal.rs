@@ -1,8 +1,8 @@
 //! Saves completions as they are generated, so that an interrupted evaluation can resume.
 //!
 //! The first line is the digest of the evaluation. Each further line is a completion with a prefix
-//! of that digest and a checksum. A line damaged by a crash or disk error only loses its own
-//! completion: a warning counts it, and the prompt is completed again. A damaged first line loses
+//! of that digest and a checksum. If a crash or disk error damages a line, only its completion is
+//! lost: a warning counts it, and the prompt is completed again. A damaged first line loses
 //! nothing.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub struct Journal {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-// Rejects completion lines, which also have an `evaluation` field.
+// `deny_unknown_fields` rejects completion lines, which also have an `evaluation` field.
 #[serde(deny_unknown_fields)]
 struct Head {
     /// Digest of everything that the completions depend on.
@@ -61,17 +61,17 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// The journal belongs to another evaluation, or the file cannot be read or written.
+    /// The journal belongs to a different evaluation, or the file cannot be read or written.
     pub fn open(dir: &Path, evaluation: &str) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let is_there = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
-        let completions = if is_there {
+        let exists = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let completions = if exists {
             read(&path, evaluation)?
         } else {
             HashMap::new()
         };
-        // Rewrite everything, so that no partial line remains in the middle.
+        // Rewrite the whole file, so that no damaged line remains in the middle.
         let file = write_all(&path, evaluation, &completions)?;
         Ok(Self {
             file,
@@ -96,11 +96,11 @@ impl Journal {
         self.written.get(id).cloned()
     }
 
-    /// Saves the completion of a prompt; recreates the file if it was deleted.
+    /// Saves the completion of a prompt. Recreates the file if it was deleted.
     ///
     /// # Errors
     ///
-    /// The disk is full, or the file was replaced by another one.
+    /// The disk is full, or the file was replaced by a different one.
     pub fn add(&mut self, id: &str, completion: &Completion) -> Result<(), Error> {
         if self.is_removed()? {
             tracing::warn!(
@@ -177,8 +177,8 @@ impl Line {
     /// Parses a line; `None` if it is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let line: Self = tooltune_json::from_slice(bytes).ok()?;
-        let is_whole = (line.check.as_ref()).is_none_or(|check| *check == line.digest());
-        is_whole.then_some(line)
+        let is_intact = (line.check.as_ref()).is_none_or(|check| *check == line.digest());
+        is_intact.then_some(line)
     }
 }
 
@@ -187,7 +187,7 @@ fn prefix(digest: &str) -> &str {
     digest.get(..CHECK_CHARS).unwrap_or(digest)
 }
 
-/// The number of completions in a folder's journal; `None` without one.
+/// The number of completions in a folder's journal; `None` if there is no journal.
 ///
 /// # Errors
 ///
@@ -202,7 +202,7 @@ pub fn n_texts(dir: &Path) -> Result<Option<usize>, Error> {
     Ok(Some(n_lines.saturating_sub(1)))
 }
 
-/// Counts line ends without keeping the lines.
+/// Counts line breaks without storing the lines.
 fn n_line_ends(reader: &mut impl BufRead) -> std::io::Result<usize> {
     let mut n = 0;
     loop {
@@ -254,14 +254,15 @@ fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Er
         }
         number += 1;
         if line_kind == BoundedRead::TooLong {
-            // This program never writes such a long line, so the rest is not its own either.
+            // This program never writes a line of this length, so the rest of the file is not a
+            // journal either.
             damaged.push(number);
             break;
         }
         let bytes = bytes.trim_ascii_end();
         if number == 1 {
             head = tooltune_json::from_slice::<Head>(bytes).ok();
-            // A file without its head starts with a completion.
+            // If the first line is missing, the file starts with a completion.
             if head.is_some() || Line::read(bytes).is_none() {
                 continue;
             }
@@ -269,14 +270,14 @@ fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Er
         match Line::read(bytes) {
             _ if bytes.is_empty() => {}
             Some(line) => {
-                let of_line = line.evaluation.as_deref();
-                let of_head = head.as_ref().map(|head| prefix(&head.evaluation));
-                match of_line.or(of_head) {
+                let line_digest = line.evaluation.as_deref();
+                let head_digest = head.as_ref().map(|head| prefix(&head.evaluation));
+                match line_digest.or(head_digest) {
                     Some(digest) if digest == prefix(evaluation) => {
                         completions.insert(line.id, line.written);
                     }
-                    Some(_) => return Err(of_another(path)),
-                    None => return Err(without_head(path)),
+                    Some(_) => return Err(different_evaluation(path)),
+                    None => return Err(damaged_head(path)),
                 }
             }
             None => damaged.push(number),
@@ -284,8 +285,8 @@ fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Er
     }
     match head {
         Some(head) if head.evaluation == evaluation => {}
-        // It was started for another evaluation and has no completions of this one.
-        Some(_) if completions.is_empty() => return Err(of_another(path)),
+        // The journal was started for a different evaluation and has no completions of this one.
+        Some(_) if completions.is_empty() => return Err(different_evaluation(path)),
         _ => tracing::warn!(
             "{}:1: the line with the digest of the evaluation is damaged; rewrote it and kept {} \
              completions of this evaluation",
@@ -304,15 +305,15 @@ fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Er
     Ok(completions)
 }
 
-fn of_another(path: &Path) -> Error {
+fn different_evaluation(path: &Path) -> Error {
     Error::Usage(format!(
-        "{} has completions of another evaluation (other data, settings or weights); remove it, or \
+        "{} has completions of a different evaluation (data, settings or weights differ); remove it, or \
          name another --output",
         path.display()
     ))
 }
 
-fn without_head(path: &Path) -> Error {
+fn damaged_head(path: &Path) -> Error {
     Error::Usage(format!(
         "{}:1: the line with the digest of the evaluation is damaged, and the completions (of an \
          earlier version) do not repeat it; remove the file, or name another --output",
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_removed_meanwhile_is_written_again() {
+    fn a_removed_journal_is_recreated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(JOURNAL_FILE);
         let mut journal = Journal::open(dir.path(), "a").unwrap();
@@ -479,6 +480,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(Journal::open(dir.path(), "a").unwrap());
         let error = Journal::open(dir.path(), "b").unwrap_err().to_string();
-        assert!(error.contains("another evaluation"), "{error}");
+        assert!(error.contains("a different evaluation"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Mean loss of held-out examples.
+//! The loss of held-out examples.
 
 use burn::tensor::Device;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
@@ -13,7 +13,7 @@ use crate::models::{BatchContext, Decoder};
 /// Loss of an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExampleLoss {
-    /// Weighted sum of the negative log-likelihoods of its tokens, in nats.
+    /// Weighted sum of the negative log-likelihoods of the tokens, in nats.
     pub sum: f64,
     /// Sum of the token weights.
     pub weight: f64,
@@ -25,7 +25,7 @@ pub struct ExampleLoss {
 ///
 /// # Errors
 ///
-/// An example has no tokens or unusable weights.
+/// An example has no tokens or invalid weights.
 pub fn mean_loss(
     decoder: &Decoder,
     examples: &[TokenizedExample],
@@ -45,7 +45,7 @@ pub fn mean(losses: &[ExampleLoss]) -> f64 {
 ///
 /// # Errors
 ///
-/// Same as [`mean_loss`].
+/// As for [`mean_loss`].
 pub fn losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
@@ -53,8 +53,8 @@ pub fn losses(
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
     let decoder = &decoder.concatenated();
     let mut losses = Vec::with_capacity(examples.len());
-    for together in read_together(examples, &decoder.device()) {
-        for loss in losses_of(decoder, together)? {
+    for together in group_for_passes(examples, &decoder.device()) {
+        for loss in pass_losses(decoder, together)? {
             losses.push(loss);
             if !watch(losses.len()) {
                 return Ok(None);
@@ -64,9 +64,9 @@ pub fn losses(
     Ok(Some(losses))
 }
 
-/// Splits examples into forward passes: one example each on a CPU, up to [`PREFILL_TOKENS`] tokens on a
-/// GPU, which short passes would leave idle.
-fn read_together<'a>(
+/// Groups examples into forward passes: one example per pass on a CPU, and up to [`PREFILL_TOKENS`]
+/// tokens on a GPU, because short passes would not fill it.
+fn group_for_passes<'a>(
     examples: &'a [TokenizedExample],
     device: &Device,
 ) -> impl Iterator<Item = &'a [TokenizedExample]> {
@@ -86,7 +86,7 @@ fn read_together<'a>(
 }
 
 /// The losses of the examples of one forward pass.
-fn losses_of(
+fn pass_losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
 ) -> Result<Vec<ExampleLoss>, BatchError> {
@@ -112,10 +112,10 @@ fn losses_of(
     let hidden = decoder.forward_rows(&batch.input_ids, &context, &rows);
     let mut first = 0;
     let loss = |border: &[usize]| {
-        let of_example = border[0]..border[1];
+        let example_range = border[0]..border[1];
         let part = Supervision::new(
-            &batch.targets[of_example.clone()],
-            &batch.loss_weights[of_example.clone()],
+            &batch.targets[example_range.clone()],
+            &batch.loss_weights[example_range.clone()],
         );
         let n = part.rows.len();
         let own = hidden.clone().narrow(0, first, n);
@@ -125,7 +125,7 @@ fn losses_of(
                 0 => 0.0,
                 _ => linear_cross_entropy_loss(own, &decoder.lm_head, &part, 128),
             },
-            weight: batch.loss_weights[of_example]
+            weight: batch.loss_weights[example_range]
                 .iter()
                 .map(|&w| f64::from(w))
                 .sum(),

@@ -1,7 +1,7 @@
 //! Records the origin of an evaluation: the field `origin` of `metrics.json`.
 //!
-//! It names the model, checkpoint or server, the files with digests, and the settings that affect
-//! answers. It contains no time and no secret: the same command writes the same bytes.
+//! It contains the model, checkpoint or server, the files with digests, and the settings that
+//! affect answers. It contains no secrets, and no times, so the same command writes the same bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -42,14 +42,14 @@ const SETTINGS: [&str; 19] = [
 ];
 
 /// Settings that only affect agent suites.
-const OF_AGENTS: [&str; 4] = [
+const AGENT_SETTINGS: [&str; 4] = [
     "goat.limits",
     "goat.method",
     "goat.n_documents",
     "goat.output_limit",
 ];
 
-/// Origin of an evaluation.
+/// The origin of an evaluation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EvaluationOrigin {
@@ -73,7 +73,7 @@ pub struct EvaluationOrigin {
     /// The file of saved predictions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predictions: Option<FileOrigin>,
-    /// The evaluated files and files that they need.
+    /// The evaluated files, and the files that they need.
     pub data: Vec<FileOrigin>,
     /// Settings that affect the result, by path.
     pub settings: Map<String, Value>,
@@ -82,7 +82,7 @@ pub struct EvaluationOrigin {
 /// An adapter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointOrigin {
-    /// Its folder, or `base` for the model without one.
+    /// The adapter folder, or `base` for the model without an adapter.
     pub path: String,
     /// Digest of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ pub struct CheckpointOrigin {
 /// A server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointOrigin {
-    /// Address without passwords and keys.
+    /// URL without passwords and keys.
     pub url: String,
     /// Name of the model on the server.
     pub model: String,
@@ -115,7 +115,7 @@ pub struct FileOrigin {
 }
 
 impl FileOrigin {
-    /// Describes the current content of a file.
+    /// Reads the current content of a file.
     ///
     /// # Errors
     ///
@@ -139,17 +139,17 @@ fn hub_name_or_path(config: &Config, path: &Path) -> String {
 fn n_rows(path: &Path) -> Option<usize> {
     let records = tooltune_files::open(path).ok()?;
     let lines = TextLines::from_records(records).map(|line| line.is_ok());
-    let (mut n, mut is_whole) = (0, true);
+    let (mut n, mut is_complete) = (0, true);
     for is_read in lines {
         n += 1;
-        is_whole &= is_read;
+        is_complete &= is_read;
     }
-    is_whole.then_some(n)
+    is_complete.then_some(n)
 }
 
 impl EvaluationOrigin {
-    /// Records the files and settings of an evaluation; `data` are the rows of the command line, if
-    /// any. The caller adds the evaluated model.
+    /// Records the files and settings of an evaluation. `data` has the row files of the command
+    /// line, if any. The caller adds the evaluated model.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl EvaluationOrigin {
             files.push(FileOrigin::read(config, path, true)?);
         }
         for (setting, path) in named_files(config) {
-            let is_rows = is_of_rows(&setting);
+            let is_rows = names_eval_rows(&setting);
             let is_replaced = is_rows && !data.is_empty();
             if !is_replaced && is_used(&setting, config, suite) {
                 files.push(FileOrigin::read(config, &path, is_rows)?);
@@ -212,7 +212,7 @@ impl EvaluationOrigin {
     }
 
     /// Short description of the evaluated model.
-    pub fn system(&self) -> String {
+    pub fn model_name(&self) -> String {
         let model = self.model.as_ref().or(self.retriever.as_ref());
         match (&self.endpoint, &self.predictions, &self.checkpoint, model) {
             (Some(endpoint), ..) => format!("{} at {}", endpoint.model, endpoint.url),
@@ -237,8 +237,8 @@ impl EvaluationOrigin {
         });
         let rows: Vec<String> = rows.collect();
         match rows.as_slice() {
-            [] => self.system(),
-            rows => format!("{}, on {}", self.system(), rows.join(", ")),
+            [] => self.model_name(),
+            rows => format!("{}, on {}", self.model_name(), rows.join(", ")),
         }
     }
 
@@ -253,8 +253,8 @@ impl EvaluationOrigin {
     }
 }
 
-/// Whether a setting names evaluation rows, which `--data` replaces.
-fn is_of_rows(setting: &str) -> bool {
+/// Whether a setting names the evaluation rows that `--data` replaces.
+fn names_eval_rows(setting: &str) -> bool {
     let is_data = |table: &str| setting.starts_with(&format!("eval.{table}.data"));
     ["data.eval", "retriever.eval"]
         .iter()
@@ -263,7 +263,7 @@ fn is_of_rows(setting: &str) -> bool {
         || setting.starts_with("data.train")
 }
 
-/// Whether the evaluation of the suite uses this file.
+/// Whether the suite's evaluation uses the file of this setting.
 fn is_used(setting: &str, config: &Config, suite: Option<Suite>) -> bool {
     let Some(suite) = suite else {
         return setting.starts_with("data.eval") || is_split(setting, config);
@@ -282,10 +282,10 @@ fn is_used(setting: &str, config: &Config, suite: Option<Suite>) -> bool {
     }
 }
 
-/// Whether evaluation rows are split off this training file.
+/// Whether evaluation rows are split off from this training file.
 fn is_split(setting: &str, config: &Config) -> bool {
-    let is_kept_back = config.data.eval.is_empty() && config.data.validation_split.is_some();
-    is_kept_back && setting.starts_with("data.train")
+    let is_held_out = config.data.eval.is_empty() && config.data.validation_split.is_some();
+    is_held_out && setting.starts_with("data.train")
 }
 
 fn settings(config: &Config, suite: Option<Suite>) -> Map<String, Value> {
@@ -296,14 +296,14 @@ fn settings(config: &Config, suite: Option<Suite>) -> Map<String, Value> {
     for (path, text) in flat(config) {
         let is_own = own.as_deref() == Some(path.as_str());
         let matters = SETTINGS.contains(&path.as_str())
-            || is_agent && OF_AGENTS.contains(&path.as_str())
+            || is_agent && AGENT_SETTINGS.contains(&path.as_str())
             || is_own;
         let value = serde_json::from_str::<Value>(&text).ok();
         let Some(mut value) = value.filter(|_| matters) else {
             continue;
         };
         if let Some(table) = value.as_object_mut().filter(|_| is_own) {
-            // Skip addresses and headers of services, and files, which are listed with digests.
+            // Skip URLs and headers of services. Also skip files, which are listed with digests.
             table.retain(|key, value| {
                 !["executor", "judge", "data", "documents"].contains(&key.as_str())
                     && !value.is_object()

@@ -1,9 +1,9 @@
-//! Runs the data pipelines with a local model.
+//! Generates the replies of data pipelines with a local model.
 //!
 //! Prompts with the same temperature are completed together. Random numbers depend on the seed of
-//! each prompt, not on its index, so an interrupted pipeline gets the same results. Schemas are
-//! enforced by grammars; if a grammar cannot express one exactly, its completions are
-//! unconstrained, and this is reported.
+//! each prompt, not on its index, so an interrupted pipeline gets the same results. Grammars
+//! enforce the schemas. If no grammar can express a schema, its replies are unconstrained, and this
+//! is reported.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ use crate::base_model::BaseModel;
 use crate::config::Sampling;
 use crate::error::Error;
 
-/// A compiled schema, or why it cannot be enforced.
+/// A compiled schema, or the reason why it cannot be enforced.
 type Compiled = Result<TextConstraint, String>;
 
 /// A local model with compiled grammars.
@@ -40,7 +40,7 @@ pub struct LocalPipelineGenerator<'a> {
     refused: RefCell<BTreeSet<String>>,
 }
 
-/// Identifies everything but the prompts that the replies of a model depend on.
+/// The identity of a model: everything except the prompts that its replies depend on.
 ///
 /// # Errors
 ///
@@ -104,8 +104,8 @@ impl<'a> LocalPipelineGenerator<'a> {
         }
     }
 
-    /// Completes prompts with the same temperature; returns whether to continue.
-    fn ask_together(
+    /// Completes prompts that have the same temperature. Returns whether to continue.
+    fn complete_group(
         &self,
         prompts: &[&Prompt],
         numbers: &[usize],
@@ -226,7 +226,7 @@ impl PipelineGenerator for LocalPipelineGenerator<'_> {
             together.or_default().push(number);
         }
         for numbers in by_temperature.values() {
-            let outcome = self.ask_together(prompts, numbers, take);
+            let outcome = self.complete_group(prompts, numbers, take);
             if !outcome.map_err(|error| GeneratorFailure(error.to_string()))? {
                 break;
             }
@@ -243,18 +243,18 @@ impl PipelineGenerator for LocalPipelineGenerator<'_> {
     }
 }
 
-/// Counts the tokens of a text; an estimate if the tokenizer rejects it.
+/// Counts the tokens of a text, or estimates them if the tokenizer rejects it.
 fn count_tokens(tokenizer: &Tokenizer, text: &str) -> usize {
     let encoded = tokenizer.encode(text);
     encoded.map_or_else(|_| estimated_tokens(text), |encoded| encoded.ids.len())
 }
 
-/// A model whose weights are not loaded, for the plan of a pipeline.
+/// A model without its weights, for the plan of a pipeline.
 #[derive(Debug)]
 pub struct UnloadedModel<'a> {
     /// The tokenizer and chat template.
     pub base: &'a BaseModel,
-    /// Identity of the model when loaded.
+    /// Identity of the loaded model.
     pub identity: Map<String, Value>,
 }
 

@@ -66,12 +66,12 @@ impl From<Prediction> for Completion {
 }
 
 impl Prediction {
-    /// Whether it was cut off or a server did not answer; it is then scored as wrong.
+    /// Whether the completion was cut off or a server did not answer. It is then scored as wrong.
     pub fn is_cut(&self) -> bool {
         is_cut(&self.finish_reason) || self.error.is_some()
     }
 
-    /// The text to score: empty if it was cut off.
+    /// The text to score; empty if the completion was cut off.
     pub fn whole_text(&self) -> &str {
         if self.is_cut() { "" } else { &self.prediction }
     }

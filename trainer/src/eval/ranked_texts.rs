@@ -1,4 +1,4 @@
-//! Queries and documents for the evaluation of a retriever.
+//! The queries and documents that a retriever is evaluated on.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,13 +8,13 @@ use tooltune_agents::pairs::{LocatedText, PairSet, read_documents, read_pairs_am
 use tooltune_apis::ApiCatalogue;
 
 use crate::config::Config;
-use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
+use crate::encoder::cut_texts::{CutTexts, EqualTexts, LocatedIds};
 use crate::encoder::documents::no_retriever;
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
 use crate::rows::{RowFiles, eval_trajectories, flat_documents, goat_options};
 
-/// Queries with their relevant documents among all documents.
+/// Queries with their relevant documents, and all documents to rank.
 #[derive(Debug)]
 pub struct RankedTexts {
     set: PairSet,
@@ -49,7 +49,7 @@ impl RankedTexts {
         };
         let n_queries = set.queries().len();
         if let Some(path) = retriever.documents.as_deref().filter(|_| !index.is_empty()) {
-            if let Some(line) = spelled_otherwise(&set, &index, path) {
+            if let Some(line) = missing_documents_line(&set, &index, path) {
                 tracing::warn!("{line}");
             }
             for document in &index {
@@ -60,16 +60,16 @@ impl RankedTexts {
         let files = EncoderFiles::of_retriever(retriever)?;
         let query_ids = files.token_ids(Role::Query, &set.queries()[..n_queries])?;
         let document_ids = files.token_ids(Role::Document, set.documents())?;
-        let queries = PlacedIds {
-            places: &set.query_places()[..n_queries],
+        let queries = LocatedIds {
+            locations: &set.query_places()[..n_queries],
             ids: &query_ids,
         };
-        let documents = PlacedIds {
-            places: set.document_places(),
+        let documents = LocatedIds {
+            locations: set.document_places(),
             ids: &document_ids,
         };
         let cut = CutTexts::new(&files, Some(queries), Some(documents));
-        for line in cut.lines(Consequence::ShareRanks) {
+        for line in cut.lines(EqualTexts::ShareRanks) {
             tracing::warn!("evaluation of the retriever: {line}");
         }
         Ok(Self {
@@ -102,9 +102,9 @@ impl RankedTexts {
     }
 }
 
-/// Warns about relevant documents of pairs that the index does not contain verbatim; `None` if it
-/// contains all.
-fn spelled_otherwise(set: &PairSet, index: &[LocatedText], path: &Path) -> Option<String> {
+/// A warning about relevant documents that `index` does not contain verbatim; `None` if it contains
+/// all of them.
+fn missing_documents_line(set: &PairSet, index: &[LocatedText], path: &Path) -> Option<String> {
     let known: HashSet<&str> = index.iter().map(|one| one.text.as_str()).collect();
     let right: HashSet<usize> = (0..set.queries().len())
         .flat_map(|query| set.relevant_documents(query).iter().copied())
@@ -125,12 +125,12 @@ fn spelled_otherwise(set: &PairSet, index: &[LocatedText], path: &Path) -> Optio
         .iter()
         .filter(|(_, text)| known.contains(&plain(text)))
         .count();
-    let near = match n_near {
+    let similar = match n_near {
         0 => String::new(),
         n => format!(" ({n} differ only in case or spaces)"),
     };
     Some(format!(
-        "retriever.eval: {} of {} right documents are not in {} with exactly this text{near}, \
+        "retriever.eval: {} of {} right documents are not in {} with exactly this text{similar}, \
          such as that of {}; they are added to its {} documents, which may thus contain \
          duplicates: give rows the field \"document_id\" (the \"id\" of their document) or its \
          exact text",
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gold_documents_with_another_spelling_in_the_index_are_counted() {
+    fn relevant_documents_missing_from_the_index_are_counted() {
         let text = |text: &str| LocatedText {
             place: "documents.jsonl:1".to_owned(),
             text: text.to_owned(),
@@ -172,7 +172,8 @@ mod tests {
             set.push(format!("pairs.jsonl:{query}"), query, document, &[])
                 .unwrap();
         }
-        let line = |index: &[LocatedText]| spelled_otherwise(&set, index, Path::new("d.jsonl"));
+        let line =
+            |index: &[LocatedText]| missing_documents_line(&set, index, Path::new("d.jsonl"));
         let all = ["Tide times", "tide  times", "Ferries", "Maps"].map(text);
         assert_eq!(line(&all), None);
         let line_text = line(&all[..1]).unwrap();

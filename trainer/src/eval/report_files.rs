@@ -36,12 +36,12 @@ pub const EVALUATION_FILES: [&str; 6] = [
     UNSUPPORTED_FILE,
 ];
 
-/// Suite and type of the lines of a `predictions.jsonl`.
+/// The suite and the type of the lines in a `predictions.jsonl`.
 #[derive(Debug, Clone, Copy)]
 pub struct LinesOf {
     /// The suite.
     pub suite: &'static SuiteInfo,
-    /// The type, one known to the suite's [`SampleScores`](tooltune_suites::SampleScores).
+    /// The type, which the suite's [`SampleScores`](tooltune_suites::SampleScores) must know.
     pub kind: &'static str,
 }
 
@@ -63,7 +63,7 @@ struct Record<P> {
 ///
 /// # Errors
 ///
-/// Never for reports of suites.
+/// Reports of suites never fail.
 pub fn report_files<R: Serialize, P: Serialize>(
     lines: LinesOf,
     report: &R,
@@ -88,7 +88,7 @@ pub fn report_files<R: Serialize, P: Serialize>(
             *reasons.entry(reason.to_owned()).or_default() += 1;
         }
     }
-    // Serialize and parse again, so that 32-bit numbers remain short.
+    // Serialize and parse again, so that 32-bit floats are written with few digits.
     let report = serde_json::to_vec(report).map_err(serialization_error)?;
     let mut ends = Map::from_iter([(SUITE_FIELD.to_owned(), Value::from(suite.name))]);
     if !reasons.is_empty() {
@@ -105,7 +105,7 @@ pub fn report_files<R: Serialize, P: Serialize>(
 ///
 /// # Errors
 ///
-/// Never for reports of suites.
+/// Reports of suites never fail.
 pub fn with_fields(metrics: &[u8], fields: Map<String, Value>) -> Result<Vec<u8>, Error> {
     let mut report: Value = serde_json::from_slice(metrics).map_err(serialization_error)?;
     if let Some(known) = report.as_object_mut() {
@@ -116,8 +116,7 @@ pub fn with_fields(metrics: &[u8], fields: Map<String, Value>) -> Result<Vec<u8>
     Ok(metrics)
 }
 
-/// The metrics of a `metrics.json` whose reference answers do not get the best score, with that
-/// score.
+/// The metrics in which the reference answers do not get the best score, with their scores.
 pub fn ceilings_in(metrics: &Value) -> impl Iterator<Item = (&str, f64)> {
     let ceilings = metrics["ceilings"].as_array().into_iter().flatten();
     ceilings.filter_map(|one| Some((one["metric"].as_str()?, one["value"].as_f64()?)))
@@ -127,7 +126,7 @@ pub fn ceilings_in(metrics: &Value) -> impl Iterator<Item = (&str, f64)> {
 ///
 /// # Errors
 ///
-/// Never for reports of suites.
+/// Reports of suites never fail.
 pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(serialization_error)
 }
@@ -136,7 +135,7 @@ pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
 ///
 /// # Errors
 ///
-/// Never for reports of suites.
+/// Reports of suites never fail.
 pub fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<Vec<u8>, Error> {
     let mut lines = Vec::new();
     for item in items {
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_how_the_texts_of_its_lines_ended() {
+    fn a_report_counts_finish_reasons() {
         let lines = [
             json!({"id": "a:1", "finish_reason": "stop", "gold": {"finish_reason": "x"}}),
             json!({"id": "a:2", "finish_reason": "length", "score": {"finish_reason": "x"}}),

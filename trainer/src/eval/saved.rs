@@ -1,6 +1,6 @@
-//! Joins saved predictions with their rows by id.
+//! Joins saved predictions with their rows by ID.
 //!
-//! Lines may be in any order. Each row needs exactly one line, and each line must belong to a row.
+//! Lines may be in any order. Each row needs exactly one line, and each line needs a row.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use tooltune_suites::{SUITE_FIELD, SuiteInfo};
 
 use crate::error::Error;
 
-/// Maximum number of ids to name in a message.
-const N_SHOWN: usize = 3;
+/// Maximum number of IDs listed in a message.
+const MAX_LISTED: usize = 3;
 
 /// A line of a predictions file.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Saved<T> {
     /// Row id.
     pub id: String,
     /// Location as `file:line`.
-    pub place: String,
+    pub location: String,
     /// The parsed value.
     pub value: T,
 }
@@ -32,10 +32,10 @@ pub struct JoinedRows<'a> {
     pub what: &'static str,
     /// Row ids, in order.
     pub ids: Vec<&'a str>,
-    /// Whether ids are derived from files, such as `dev.jsonl:3`; the folder of the file is then
-    /// ignored.
+    /// Whether IDs are file and line, as in `dev.jsonl:3`. The folder of the file is then ignored.
     pub are_places: bool,
-    /// Whether `eval.max_samples` drops rows; predictions of other rows are then dropped also.
+    /// Whether `eval.max_samples` dropped rows. Predictions for the dropped rows are then dropped,
+    /// too.
     pub are_limited: bool,
 }
 
@@ -48,12 +48,13 @@ pub struct Joined<T> {
     pub note: Option<String>,
 }
 
-/// Reads the predictions of a suite from a row file. Each line has an `id` (or the field name of
-/// the suite's published files) and the fields that `value` parses.
+/// Reads the predictions of a suite from a row file. Each line has an `id` (or the ID field of the
+/// suite's published files) and the fields that `value` parses.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or a line has no id, names another suite, or is rejected by `value`.
+/// The file cannot be read, or a line has no id, names a different suite, or is rejected by
+/// `value`.
 pub fn read_saved<T>(
     path: &Path,
     suite: &SuiteInfo,
@@ -86,7 +87,7 @@ pub fn read_saved<T>(
         let value = value(line).map_err(refused)?;
         saved.push(Saved {
             id,
-            place: location,
+            location: location,
             value,
         });
     }
@@ -118,14 +119,14 @@ pub fn join_saved<T>(
     let n_saved = saved.len();
     for line in saved {
         let Some(row) = keys.row(&line.id) else {
-            if let Some(first) = strays.insert(line.id.clone(), line.place.clone()) {
-                return refused(duplicate_message(&line.place, &line.id, &first));
+            if let Some(first) = strays.insert(line.id.clone(), line.location.clone()) {
+                return refused(duplicate_message(&line.location, &line.id, &first));
             }
-            unknown.push((line.id, line.place));
+            unknown.push((line.id, line.location));
             continue;
         };
         if let Some(first) = lines.get(&row) {
-            return refused(duplicate_message(&line.place, &line.id, &first.place));
+            return refused(duplicate_message(&line.location, &line.id, &first.location));
         }
         lines.insert(row, line);
     }
@@ -133,8 +134,8 @@ pub fn join_saved<T>(
         let ids: Vec<&str> = unknown.iter().map(|(id, _)| id.as_str()).collect();
         return refused(format!(
             "{}: none of its {n_saved} predictions belongs to these {} {what}: it has {}, the \
-             {what} are {}; name the rows that it was made from with --data, or use predictions \
-             of these rows",
+                 {what} are {}; name the rows that it was made from with --data, or use predictions \
+                 for these rows",
             path.display(),
             rows.ids.len(),
             quote_ids(&ids),
@@ -182,11 +183,11 @@ fn duplicate_message(location: &str, id: &str, first: &str) -> String {
     )
 }
 
-/// Maps ids to row indices.
+/// Maps IDs to row indices.
 struct Keys<'a> {
     by_id: HashMap<&'a str, usize>,
-    /// Maps file and line without the folder, if unique.
-    by_place: HashMap<&'a str, Option<usize>>,
+    /// Rows by file name and line, without the folder; `None` if several rows have the same.
+    by_location: HashMap<&'a str, Option<usize>>,
     repeated: Option<&'a str>,
 }
 
@@ -194,7 +195,7 @@ impl<'a> Keys<'a> {
     fn new(rows: &JoinedRows<'a>) -> Self {
         let mut keys = Self {
             by_id: HashMap::new(),
-            by_place: HashMap::new(),
+            by_location: HashMap::new(),
             repeated: None,
         };
         for (row, &id) in rows.ids.iter().enumerate() {
@@ -202,7 +203,7 @@ impl<'a> Keys<'a> {
                 keys.repeated.get_or_insert(id);
             }
             if rows.are_places {
-                let entry = keys.by_place.entry(in_file(id)).or_insert(Some(row));
+                let entry = keys.by_location.entry(in_file(id)).or_insert(Some(row));
                 *entry = entry.filter(|known| *known == row);
             }
         }
@@ -211,19 +212,19 @@ impl<'a> Keys<'a> {
 
     fn row(&self, id: &str) -> Option<usize> {
         let exact = self.by_id.get(id).copied();
-        exact.or_else(|| self.by_place.get(in_file(id)).copied().flatten())
+        exact.or_else(|| self.by_location.get(in_file(id)).copied().flatten())
     }
 }
 
-/// The file name and line of a row, without the folder.
+/// The part of a row ID after the folder: file name and line.
 pub fn in_file(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
 fn quote_ids(ids: &[&str]) -> String {
-    let first = ids.iter().take(N_SHOWN);
+    let first = ids.iter().take(MAX_LISTED);
     let mut quoted: Vec<String> = first.map(|id| format!("{:?}", excerpt(id))).collect();
-    if ids.len() > N_SHOWN {
+    if ids.len() > MAX_LISTED {
         quoted.push("...".to_owned());
     }
     quoted.join(", ")
@@ -243,7 +244,7 @@ mod tests {
         lines
             .map(|(idx, id)| Saved {
                 id: (*id).to_owned(),
-                place: format!("saved.jsonl:{}", idx + 1),
+                location: format!("saved.jsonl:{}", idx + 1),
                 value: format!("of {id}"),
             })
             .collect()

@@ -1,10 +1,10 @@
-//! Streams a growing text, holding back parts that may still change.
+//! Streams a growing text, without parts that may still change.
 //!
 //! All tokens are decoded together, because a character can span several tokens and a tokenizer may
-//! change spaces before the next word. Held back are incomplete characters, trailing spaces, and a
-//! possible beginning of a stop string.
+//! change spaces before the next word. Incomplete characters, trailing spaces, and a possible start
+//! of a stop string are held back.
 
-/// How much of a growing text was printed.
+/// The part of a growing text that was printed.
 #[derive(Debug, Clone, Default)]
 pub struct TextStream<'a> {
     stop_strings: &'a [String],
@@ -12,7 +12,7 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    /// Starts before the first token of a text that ends at any of these strings.
+    /// The state before the first token. The text ends at any of the `stop_strings`.
     pub fn new(stop_strings: &'a [String]) -> Self {
         Self {
             stop_strings,
@@ -25,16 +25,16 @@ impl<'a> TextStream<'a> {
         !self.printed.is_empty()
     }
 
-    /// Returns the new part of `text` (everything so far) that can be printed.
+    /// Returns the new part of `text` that can be printed; `text` is everything so far.
     pub fn next<'t>(&mut self, text: &'t str) -> &'t str {
         // Incomplete characters are decoded as U+FFFD.
         let text = text.trim_end_matches('\u{fffd}');
-        let starts = self.stop_strings.iter().map(|stop| held_back(text, stop));
+        let starts = self.stop_strings.iter().map(|stop| stop_index(text, stop));
         let end = starts.min().unwrap_or(text.len());
         self.advance(text[..end].trim_end()).unwrap_or_default()
     }
 
-    /// Returns the rest of the whole text; `None` if it does not begin with the printed text.
+    /// Returns the rest of the complete `text`; `None` if it does not start with the printed part.
     pub fn rest<'t>(&mut self, text: &'t str) -> Option<&'t str> {
         self.advance(text)
     }
@@ -46,8 +46,8 @@ impl<'a> TextStream<'a> {
     }
 }
 
-/// The index at which a text ends before `stop`, or before a beginning of `stop` at its end.
-fn held_back(text: &str, stop: &str) -> usize {
+/// The index of `stop` in the text, or of a prefix of `stop` at its end.
+fn stop_index(text: &str, stop: &str) -> usize {
     if let Some(start) = text.find(stop) {
         return start;
     }
@@ -60,7 +60,7 @@ fn held_back(text: &str, stop: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// What is printed of each text, and of the last one as the whole.
+    /// The printed part of each text; the last text is complete.
     fn printed_parts(texts: &[&str], stop: &[&str]) -> Vec<String> {
         let stop: Vec<String> = stop.iter().map(|&text| text.to_owned()).collect();
         let mut stream = TextStream::new(&stop);
@@ -91,7 +91,7 @@ mod tests {
             printed_parts(&["x EN", "x ENTER", "x ENTER"], &["END"]),
             ["x", " ENTER", ""]
         );
-        // If decoding changes what was printed, nothing more of it is printed.
+        // If decoding changes the printed part, nothing more is printed.
         assert_eq!(
             printed_parts(&["do n't", "don't"], &[]),
             ["do n't", "OTHER"]

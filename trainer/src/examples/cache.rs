@@ -1,8 +1,8 @@
-//! Cache of prepared examples, one folder per key, which is either complete or absent.
+//! The cache of prepared examples. Each key has one folder, which is either complete or absent.
 //!
 //! The cache is in `TOOLTUNE_CACHE`, `XDG_CACHE_HOME` or `~/.cache`, and has at most
-//! [`EXAMPLE_CACHE_BYTES`]. The least recently used sets are removed first. The checksums of all
-//! files are compared before a set is used: a damaged set is prepared again.
+//! [`EXAMPLE_CACHE_BYTES`]. The least recently used sets are removed first. All checksums of a set
+//! are compared before it is used, and a damaged set is prepared again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tooltune_rows::examples::{Checksums, Examples, ExamplesError};
 
 use super::key::Key;
 use super::prepare::Work;
-use super::{Account, Failed, TrainingExamples, report_cached, write_into};
+use super::{Account, PrepareError, TrainingExamples, report_cached, write_into};
 use crate::budgets::EXAMPLE_CACHE_BYTES;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
@@ -35,7 +35,7 @@ pub struct ExampleCache {
     folder: PathBuf,
 }
 
-/// Content of the cache.
+/// Size of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheUse {
     /// Number of sets of examples.
@@ -44,9 +44,9 @@ pub struct CacheUse {
     pub n_bytes: u64,
 }
 
-/// Last line of `account.json`, with checksums of the set's files.
+/// The last line of `account.json`: checksums of the set's files.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Sums {
+struct SetChecksums {
     /// SHA-256 of the previous lines.
     account: String,
     files: Checksums,
@@ -59,14 +59,15 @@ struct Entry {
 }
 
 impl ExampleCache {
-    /// Cache of this process; `None` with a warning if its folder cannot be created.
-    pub fn of_process() -> Option<Self> {
+    /// The cache of this process. If its folder cannot be created, logs a warning and returns
+    /// `None`.
+    pub fn from_env() -> Option<Self> {
         let folder = cache_folder()?.join("examples");
         let result = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
         if let Err(error) = result {
             tracing::warn!(
                 "prepared examples are not cached: no file can be created in {}: {error}; set {CACHE_VARIABLE} \
-                 to a folder that you may write to",
+                 to a writable folder",
                 folder.display()
             );
             return None;
@@ -88,11 +89,11 @@ impl ExampleCache {
         }
     }
 
-    /// Removes all sets. Processes that are reading a set are not affected.
+    /// Removes all sets. A process that is reading a set is not affected.
     ///
     /// # Errors
     ///
-    /// Files that cannot be removed.
+    /// A file cannot be removed.
     pub fn purge(&self) -> Result<CacheUse, Error> {
         let used = self.used();
         for entry in self.entries() {
@@ -102,12 +103,12 @@ impl ExampleCache {
         Ok(used)
     }
 
-    /// Examples of a key; `work` prepares them if they are not cached.
+    /// Returns the examples of a key. If they are not cached, `work` prepares them.
     pub(super) fn examples(&self, key: &Key, work: Work<'_>) -> Result<TrainingExamples, Error> {
         let path = self.folder.join(&key.name);
         match open_cached(&path) {
             Ok(Some(examples)) => {
-                // A set that cannot be touched is only removed earlier.
+                // If this fails, the set only counts as less recently used.
                 let _ = touch(&path.join(ACCOUNT));
                 report_cached(&examples.account);
                 return Ok(examples);
@@ -131,8 +132,8 @@ impl ExampleCache {
                 Ok(done) => prepared = Some(done),
                 Err(error) => {
                     failed = Some(error);
-                    // Removes the unfinished folder; the stored error is reported instead of this
-                    // one.
+                    // This error removes the unfinished folder; the stored error is reported
+                    // instead.
                     let stopped = std::io::Error::other("preparing ended");
                     return Err(DiskError::io("prepare", staging)(stopped));
                 }
@@ -141,10 +142,10 @@ impl ExampleCache {
         });
         match (result, failed, prepared) {
             (_, Some(error), _) => Err(error),
-            // Another process was first; its files are equal, and ours are open.
+            // Another process finished first. Its files are equal, and ours are still open.
             (_, None, Some(prepared)) => Ok(prepared),
             (result, None, None) => {
-                // Another process finished before we began.
+                // Another process finished before this one started.
                 if let Ok(Some(examples)) = open_cached(path) {
                     return Ok(examples);
                 }
@@ -162,17 +163,17 @@ impl ExampleCache {
         let unwritable = |error: std::io::Error| {
             Error::Usage(format!(
                 "{}: cannot write prepared examples: {error}; set {CACHE_VARIABLE} to a folder with more \
-                 room",
+                 space",
                 self.folder.display()
             ))
         };
         let account = write_into(work, &examples, &index).map_err(|failed| match failed {
-            Failed::Work(error) => error,
-            Failed::Write(error) => unwritable(error),
+            PrepareError::Work(error) => error,
+            PrepareError::Write(error) => unwritable(error),
         })?;
-        if !key.is_still_of(work.files)? {
+        if !key.is_current(work.files)? {
             return Err(Error::Usage(
-                "a file of data.train changed while it was read; start again when no program writes to it"
+                "a file of data.train changed while it was read; start again when no other program writes to it"
                     .to_owned(),
             ));
         }
@@ -181,8 +182,8 @@ impl ExampleCache {
         }
         let examples = Examples::open(&self.folder, examples, index)?;
         let unwritten = |error: serde_json::Error| Error::Usage(error.to_string());
-        let mut bytes = serde_json::to_vec(&account.to_write()).map_err(unwritten)?;
-        let sums = Sums {
+        let mut bytes = serde_json::to_vec(&account.for_writing()).map_err(unwritten)?;
+        let sums = SetChecksums {
             account: sha256_bytes(&bytes),
             files: examples.checksums()?,
         };
@@ -192,7 +193,8 @@ impl ExampleCache {
         Ok(TrainingExamples { examples, account })
     }
 
-    /// Removes the least recently used sets until the rest is small enough; never removes `current`.
+    /// Removes the least recently used sets until the rest fits into the limit. Never removes
+    /// `current`.
     fn evict(&self, current: &Path) {
         let mut entries = self.entries();
         entries.sort_by_key(|entry| entry.used);
@@ -228,7 +230,7 @@ impl ExampleCache {
     }
 }
 
-/// Content of a cache folder, if it exists.
+/// Opens a cache folder, if it exists.
 fn open_cached(path: &Path) -> Result<Option<TrainingExamples>, Error> {
     if !path.is_dir() {
         return Ok(None);
@@ -243,14 +245,15 @@ fn open_cached(path: &Path) -> Result<Option<TrainingExamples>, Error> {
     let damaged = || Error::Usage(format!("{}: prepared examples are damaged", path.display()));
     let end = bytes.iter().rposition(|&byte| byte == b'\n');
     let (account, sums) = bytes.split_at(end.ok_or_else(damaged)?);
-    let sums: Sums = serde_json::from_slice(sums).map_err(|_| damaged())?;
+    let sums: SetChecksums = serde_json::from_slice(sums).map_err(|_| damaged())?;
     if sha256_bytes(account) != sums.account {
         return Err(damaged());
     }
     let account: Account = serde_json::from_slice(account).map_err(|_| damaged())?;
-    let account = account.read_again();
+    let account = account.after_reading();
     let examples = Examples::open(path, open(EXAMPLES)?, open(INDEX)?);
-    // The advice to restart the command only applies to damage during a run.
+    // The error of `Examples` suggests to restart the command, which only applies to damage during
+    // a run.
     let examples = examples.map_err(|error| match error {
         ExamplesError::Damaged { .. } => damaged(),
         error => error.into(),

@@ -1,7 +1,7 @@
-//! Computes a cache key from everything that prepared examples depend on.
+//! Computes the cache key from everything that prepared examples depend on.
 //!
-//! The key includes the hash of the program, not a version number to be raised manually. Any change
-//! to how rows become examples therefore changes the key.
+//! The key includes the hash of the program instead of a version number. Any change to the
+//! preparation of rows therefore changes the key.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -22,17 +22,17 @@ use crate::settings;
 const TABLES: [&str; 3] = ["data.", "mask.", "goat."];
 
 /// Settings in these tables that do not change examples, or whose files are in the key.
-const OTHERS: [&str; 4] = [
+const IGNORED: [&str; 4] = [
     "data.eval",
     "data.packing",
     "data.template_date",
     "data.chat_template",
 ];
 
-/// Function with which a template reads the date.
-const READS_DAY: &str = "strftime_now";
+/// The template function that returns the date.
+const DATE_FUNCTION: &str = "strftime_now";
 
-/// Key of a run's examples, and the state of its files when the key was made.
+/// The key of a run's examples, and the state of the row files when it was computed.
 #[derive(Debug)]
 pub(super) struct Key {
     /// Key in hex.
@@ -43,7 +43,7 @@ pub(super) struct Key {
 /// State of a file: size and modification time.
 type Stamp = (u64, Option<SystemTime>);
 
-/// Key of a config's examples; `None` if they depend on results of a device.
+/// Computes the key for a config; `None` if its examples depend on computations on a device.
 ///
 /// # Errors
 ///
@@ -65,10 +65,10 @@ pub(super) fn of(
     let settings = flat(config).into_iter();
     let settings: Vec<(String, String)> = settings
         .filter(|(path, _)| TABLES.iter().any(|table| path.starts_with(table)))
-        .filter(|(path, _)| !OTHERS.contains(&path.as_str()))
+        .filter(|(path, _)| !IGNORED.contains(&path.as_str()))
         .collect();
     let template = &base.template;
-    let reads_day = template.source().contains(READS_DAY);
+    let reads_day = template.source().contains(DATE_FUNCTION);
     let special = template.special_tokens();
     let added = base.tokenizer.added();
     let mut content = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn of(
         "special": [&special.bos_token, &special.eos_token, &special.unk_token, &special.pad_token],
         "slot_prompt": slot_prompt,
         "tokenizer": sha256_bytes(base.tokenizer.to_json()?.as_bytes()),
-        // The tokenizer's JSON lacks the tokens that it adds around plain texts.
+        // The JSON of the tokenizer does not include the tokens that it adds around plain text.
         "added": [&added.before, &added.after],
         "stop_ids": base.stop_ids,
     });
@@ -108,12 +108,12 @@ pub(super) fn of(
 }
 
 impl Key {
-    /// Whether the files are unchanged since the key was made.
+    /// Whether the files are unchanged since the key was computed.
     ///
     /// # Errors
     ///
     /// A file is missing.
-    pub(super) fn is_still_of(&self, files: &RowFiles) -> Result<bool, Error> {
+    pub(super) fn is_current(&self, files: &RowFiles) -> Result<bool, Error> {
         Ok(stamps(files)? == self.files)
     }
 }

@@ -1,8 +1,8 @@
-//! Prepares training examples on disk from rows, once.
+//! Prepares training examples from rows and stores them on disk.
 //!
 //! Rows are tokenized on all threads and written to files in order, so memory use does not grow
-//! with their number. The files are cached under a key of everything that they depend on; the next
-//! start reads them from the cache.
+//! with their number. The files are cached. The cache key covers everything that they depend on,
+//! and the next start reads them from the cache.
 
 mod cache;
 mod key;
@@ -42,9 +42,9 @@ pub struct Account {
     pub n_of_file: Vec<usize>,
     /// Statistics on the rows.
     pub report: PrepareReport,
-    /// Remarks on the rows.
+    /// Notes on the rows.
     pub notes: RowNotes,
-    /// Statistics on their schemas, if the config flattens them.
+    /// Statistics on the schemas, if the config flattens them.
     pub flattened: FlattenReport,
     /// Schemas that are still nested, which are not part of the serialized report.
     nested: Vec<NestedSchema>,
@@ -53,14 +53,14 @@ pub struct Account {
 }
 
 impl Account {
-    /// Restores the account after reading it.
-    fn read_again(mut self) -> Self {
+    /// Moves the nested schemas back into the report, after reading.
+    fn after_reading(mut self) -> Self {
         self.flattened.kept_schemas = std::mem::take(&mut self.nested);
         self
     }
 
-    /// The account prepared for writing.
-    fn to_write(&self) -> Self {
+    /// A copy for writing, with the nested schemas outside the report.
+    fn for_writing(&self) -> Self {
         Self {
             nested: self.flattened.kept_schemas.clone(),
             ..self.clone()
@@ -68,7 +68,7 @@ impl Account {
     }
 }
 
-/// Examples of the training rows of a config, from the cache or prepared now.
+/// Returns the examples of a config's training rows, from the cache or newly prepared.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub fn training_examples(
         device,
         files: &files,
     };
-    let cache = ExampleCache::of_process();
+    let cache = ExampleCache::from_env();
     let Some(key) = key::of(config, base, &files)? else {
         return prepare_uncached(work);
     };
@@ -95,34 +95,38 @@ pub fn training_examples(
     }
 }
 
-/// Prepares examples in unnamed files, which are removed with the process.
+/// Prepares examples in unnamed files, which disappear when the process ends.
 fn prepare_uncached(work: prepare::Work<'_>) -> Result<TrainingExamples, Error> {
     let folder = std::env::temp_dir();
     let new = || tempfile::tempfile().map_err(Error::io(&folder, "write to"));
     let (examples, index) = (new()?, new()?);
     let account = write_into(work, &examples, &index).map_err(|error| match error {
-        Failed::Work(error) => error,
-        Failed::Write(error) => Error::io(&folder, "write prepared examples to")(error),
+        PrepareError::Work(error) => error,
+        PrepareError::Write(error) => Error::io(&folder, "write prepared examples to")(error),
     })?;
     let examples = Examples::open(&folder, examples, index)?;
     Ok(TrainingExamples { examples, account })
 }
 
-/// Reason why examples were not written.
-enum Failed {
+/// Why examples were not written.
+enum PrepareError {
     Work(Error),
     Write(io::Error),
 }
 
 #[expect(clippy::result_large_err, reason = "an error ends the work")]
-fn write_into(work: prepare::Work<'_>, examples: &File, index: &File) -> Result<Account, Failed> {
+fn write_into(
+    work: prepare::Work<'_>,
+    examples: &File,
+    index: &File,
+) -> Result<Account, PrepareError> {
     use std::io::Seek;
 
     let mut writer = ExampleWriter::new(examples, index);
     let account = work.prepare(&mut |example| writer.push(example))?;
-    writer.finish().map_err(Failed::Write)?;
+    writer.finish().map_err(PrepareError::Write)?;
     for mut file in [examples, index] {
-        file.rewind().map_err(Failed::Write)?;
+        file.rewind().map_err(PrepareError::Write)?;
     }
     Ok(account)
 }

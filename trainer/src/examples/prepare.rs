@@ -13,7 +13,7 @@ use tooltune_rows::text::{
     DataError, ReportBuilder, Row, RowNotes, RowRecord, RowRecords, TokenizedExample, TokenizedRow,
 };
 
-use super::{Account, Failed};
+use super::{Account, PrepareError};
 use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
@@ -23,9 +23,9 @@ use crate::rows::{
 use crate::settings;
 use tooltune_terminal::RowsProgress;
 
-/// Limits of rows and bytes per chunk.
-const ROWS: usize = 64;
-const BYTES: usize = 1 << 20;
+/// Maximum number of rows and bytes per chunk.
+const MAX_CHUNK_ROWS: usize = 64;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// Inputs of the preparation.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +36,10 @@ pub(super) struct Work<'a> {
     pub(super) files: &'a RowFiles,
 }
 
-/// Receives an example.
+/// A callback that receives the examples.
 pub(super) type Push<'p> = &'p mut dyn FnMut(&TokenizedExample) -> io::Result<()>;
 
-/// Result for some rows of one file.
+/// The results for some rows of one file.
 struct Chunk {
     file: usize,
     rows: Vec<TokenizedRow>,
@@ -47,13 +47,13 @@ struct Chunk {
     flattened: FlattenReport,
 }
 
-impl From<Error> for Failed {
+impl From<Error> for PrepareError {
     fn from(error: Error) -> Self {
         Self::Work(error)
     }
 }
 
-impl From<DataError> for Failed {
+impl From<DataError> for PrepareError {
     fn from(error: DataError) -> Self {
         Self::Work(error.into())
     }
@@ -62,7 +62,7 @@ impl From<DataError> for Failed {
 impl Work<'_> {
     /// Prepares all rows and passes their examples to `push` in order.
     #[expect(clippy::result_large_err, reason = "an error ends the work")]
-    pub(super) fn prepare(self, push: Push<'_>) -> Result<Account, Failed> {
+    pub(super) fn prepare(self, push: Push<'_>) -> Result<Account, PrepareError> {
         let Self { config, base, .. } = self;
         let options = settings::prepare_options(config, &base.stop_ids);
         let mut gathering = ReportBuilder::new(&base.tokenizer, &options)?;
@@ -70,13 +70,13 @@ impl Work<'_> {
             n_of_file: vec![0; self.files.paths().count()],
             ..Account::default()
         };
-        let mut take = |chunk: Chunk| -> Result<(), Failed> {
+        let mut take = |chunk: Chunk| -> Result<(), PrepareError> {
             account.notes.add(&chunk.notes);
             account.flattened.add(chunk.flattened);
             for row in chunk.rows {
                 if let Some(example) = gathering.add(row) {
                     account.n_of_file[chunk.file] += 1;
-                    push(&example).map_err(Failed::Write)?;
+                    push(&example).map_err(PrepareError::Write)?;
                 }
             }
             Ok(())
@@ -87,7 +87,8 @@ impl Work<'_> {
         let current = Cell::new(0);
         match rows_format(config, self.files)? {
             Some(format) => {
-                // Reports invalid settings once, instead of in every thread.
+                // Check the settings here, so that an error is reported once and not by every
+                // thread.
                 row_parser(config, format)?;
                 let flattening = settings::flattening(&config.data)?;
                 let worker = || {
@@ -96,7 +97,7 @@ impl Work<'_> {
                     move |(file, records): (usize, Vec<RowRecord>)| {
                         let mut flattened = FlattenReport::default();
                         let Ok(parser) = &mut parser else {
-                            return Chunk::of_nothing(file);
+                            return Chunk::empty(file);
                         };
                         let rows = records.into_iter().map(|record| parser.parse(record));
                         let system = |row: Result<Row, DataError>| {
@@ -132,7 +133,7 @@ impl Work<'_> {
                 let worker = || {
                     |(file, rows): (usize, Vec<Result<Row, DataError>>)| Chunk {
                         rows: rows.into_iter().map(tokenized).collect(),
-                        ..Chunk::of_nothing(file)
+                        ..Chunk::empty(file)
                     }
                 };
                 let source = RowSource {
@@ -158,13 +159,13 @@ impl Work<'_> {
             }
         }
         account.split = self.files.split();
-        // Otherwise the error would be that rows give no example.
+        // Without this check, the error would be that the rows contain no example.
         if let Some(split) = &account.split
             && split.n_training == 0
             && split.n_validation > 0
         {
-            return Err(Failed::Work(Error::Usage(format!(
-                "data.validation_split = {} holds out all {} rows, and none is left to train on; lower it, \
+            return Err(PrepareError::Work(Error::Usage(format!(
+                "data.validation_split = {} holds out all {} rows, so none is left to train on; lower it, \
                  add rows, or set data.eval",
                 config.data.validation_split.unwrap_or_default(),
                 split.n_validation
@@ -176,7 +177,7 @@ impl Work<'_> {
 }
 
 impl Chunk {
-    fn of_nothing(file: usize) -> Self {
+    fn empty(file: usize) -> Self {
         Self {
             file,
             rows: Vec::new(),
@@ -186,13 +187,14 @@ impl Chunk {
     }
 }
 
-/// Number of threads that compute.
+/// Number of compute threads.
 fn n_threads() -> NonZeroUsize {
     NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Chunks of consecutive items of one file, at most [`ROWS`] items or [`BYTES`]; `current` is the
-/// file index of the last requested item.
+/// Splits items into chunks. The items of a chunk are consecutive and from one file, at most
+/// [`MAX_CHUNK_ROWS`] items or [`MAX_CHUNK_BYTES`]. `current` is the file index of the last
+/// requested item.
 fn chunks<'i, T: 'i>(
     items: impl Iterator<Item = T> + 'i,
     current: &'i Cell<usize>,
@@ -203,7 +205,7 @@ fn chunks<'i, T: 'i>(
         let (file, first) = items.next()?;
         let mut n_bytes = size(&first);
         let mut chunk = vec![first];
-        while chunk.len() < ROWS && n_bytes < BYTES {
+        while chunk.len() < MAX_CHUNK_ROWS && n_bytes < MAX_CHUNK_BYTES {
             let Some((_, item)) = items.next_if(|(idx, _)| *idx == file) else {
                 break;
             };
@@ -222,7 +224,7 @@ mod tests {
     fn chunks_are_of_one_file_and_bounded() {
         let current = Cell::new(0);
         let items = (0..200).inspect(|item| current.set(usize::from(*item >= 70)));
-        let size = |item: &i32| if *item == 150 { 2 * BYTES } else { 1 };
+        let size = |item: &i32| if *item == 150 { 2 * MAX_CHUNK_BYTES } else { 1 };
         let pieces: Vec<(usize, Vec<i32>)> = chunks(items, &current, size).collect();
         let lengths: Vec<(usize, usize)> = pieces.iter().map(|(f, c)| (*f, c.len())).collect();
         assert_eq!(lengths, [(0, 64), (0, 6), (1, 64), (1, 17), (1, 49)]);

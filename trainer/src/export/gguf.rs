@@ -1,4 +1,4 @@
-//! Exports GGUF: adapters for llama.cpp, and whole models for llama.cpp and Ollama.
+//! Exports GGUF files: adapters for llama.cpp, and merged models for llama.cpp and Ollama.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
 use tooltune_rows::text::{ByteLevelBpe, SentencePiece, VocabularyError};
 
-use super::served::{Served, adapter_lines, pinned_variables, whole_lines};
-use super::{Addition, README, learned_adapter};
+use super::served::{Served, adapter_lines, merged_lines, pinned_variables};
+use super::{Addition, README, trained_adapter};
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::modelfile::{MODELFILE, ModelfileParts, modelfile};
 
-/// Writes the adapter of `checkpoint` as the GGUF file `output`, to be loaded by llama.cpp with
-/// `base`, and the prompt files of training next to it. Returns remarks on differences in llama.cpp
-/// for texts of at most `max_length` tokens.
+/// Writes the adapter of `checkpoint` as the GGUF file `output`, for llama.cpp with `base`, and the
+/// prompt files of training next to it. Returns remarks on how llama.cpp differs from training for
+/// texts of at most `max_length` tokens.
 ///
 /// # Errors
 ///
-/// As for [`super::export_peft`]; GGUF has no name for the model type or a module.
+/// As for [`super::export_peft`], or GGUF has no name for the model type or a module.
 pub fn export_gguf(
     checkpoint: &Path,
     base: &BaseModel,
@@ -32,7 +32,7 @@ pub fn export_gguf(
     max_length: usize,
     output: &Path,
 ) -> Result<Vec<String>, Error> {
-    let adapter = learned_adapter(checkpoint)?;
+    let adapter = trained_adapter(checkpoint)?;
     let gguf_base = GgufBase::from_config(&base.path, &base.files.config)?;
     let scalings = peft_rules(&adapter)?;
     if let Some(refused) = refused_by_llama_cpp(&base.path, &base.files)? {
@@ -43,9 +43,9 @@ pub fn export_gguf(
     adapter_lines(base, max_length)
 }
 
-/// Destination of a whole GGUF model.
+/// Destination of a merged GGUF model.
 #[derive(Debug, Clone, Copy)]
-pub enum GgufPlace<'a> {
+pub enum GgufTarget<'a> {
     /// One file for llama.cpp, and the prompt files of training next to it.
     File,
     /// A folder for `ollama create`, with a `Modelfile`.
@@ -57,27 +57,27 @@ pub enum GgufPlace<'a> {
     },
 }
 
-/// Writes `base` merged with `addition` as a GGUF model, its matrices in `dtype`. Returns remarks
-/// on differences between its server and training for texts of at most `max_length` tokens.
+/// Writes `base` merged with `addition` as a GGUF model with matrices in `dtype`. Returns remarks
+/// on how the server differs from training for texts of at most `max_length` tokens.
 ///
 /// # Errors
 ///
-/// As for [`super::export_merged`]; GGUF does not support the family or vocabulary of a safetensors
-/// base; a `Modelfile` cannot represent the system message.
+/// As for [`super::export_merged`]. In addition, GGUF does not support the family or vocabulary of
+/// a safetensors base, or a `Modelfile` cannot represent the system message.
 pub fn export_whole_gguf(
     addition: &Addition,
     base: &BaseModel,
     dtype: GgufDtype,
     max_length: usize,
-    target: GgufPlace<'_>,
+    target: GgufTarget<'_>,
     output: &Path,
 ) -> Result<Vec<String>, Error> {
     let vocabulary = missing_vocabulary(base)?;
     let prompts = served_prompts(&addition.prompts, base);
     let served = match target {
-        GgufPlace::File if addition.is_nothing() => Served::by_llama_cpp_as_base(base),
-        GgufPlace::File => Served::by_llama_cpp(base),
-        GgufPlace::Ollama { .. } => Served::by_ollama(base),
+        GgufTarget::File if addition.is_none() => Served::for_llama_cpp_base(base),
+        GgufTarget::File => Served::for_llama_cpp(base),
+        GgufTarget::Ollama { .. } => Served::for_ollama(base),
     };
     let own_template = own_template(&prompts, base, target);
     let options = GgufMergeOptions {
@@ -87,8 +87,8 @@ pub fn export_whole_gguf(
         vocabulary: vocabulary.as_ref(),
     };
     let (adapter, scalings) = (&addition.adapter, &addition.scalings);
-    let mut lines = whole_lines(base, vocabulary.as_ref(), max_length)?;
-    let GgufPlace::Ollama { card, system } = target else {
+    let mut lines = merged_lines(base, vocabulary.as_ref(), max_length)?;
+    let GgufTarget::Ollama { card, system } = target else {
         prompts.write_next_to(output)?;
         save_merged_gguf(output, &base.path, adapter, scalings, &options)?;
         return Ok(lines);
@@ -113,8 +113,8 @@ pub fn export_whole_gguf(
     Ok(lines)
 }
 
-/// Prompt files of training, with variables of the chat template that llama.cpp would set
-/// differently fixed to training's values.
+/// The prompt files of training. Variables of the chat template that llama.cpp would set
+/// differently are fixed to their values in training.
 fn served_prompts(prompts: &PromptFiles, base: &BaseModel) -> PromptFiles {
     let template = prompts.chat_template.as_deref();
     PromptFiles {
@@ -123,27 +123,28 @@ fn served_prompts(prompts: &PromptFiles, base: &BaseModel) -> PromptFiles {
     }
 }
 
-/// Chat template of a model without a checkpoint: for an Ollama folder the one used for its
-/// `Modelfile`, for a GGUF file the base model's.
-fn own_template(prompts: &PromptFiles, base: &BaseModel, target: GgufPlace<'_>) -> Option<String> {
+/// The chat template of a model without a checkpoint: for an Ollama folder the template of its
+/// `Modelfile`, for a GGUF file the template of the base model.
+fn own_template(prompts: &PromptFiles, base: &BaseModel, target: GgufTarget<'_>) -> Option<String> {
     let source = match (&prompts.chat_template, target) {
         (Some(_), _) => return None,
-        (None, GgufPlace::Ollama { .. }) => base.template.served_source(),
-        (None, GgufPlace::File) => base.files.chat_template.clone()?,
+        (None, GgufTarget::Ollama { .. }) => base.template.served_source(),
+        (None, GgufTarget::File) => base.files.chat_template.clone()?,
     };
     Some(pinned_variables(&source, base))
 }
 
-/// Vocabulary to write into a GGUF file, unless the base is a GGUF file, which already has one.
+/// The vocabulary to write into a GGUF file; `None` if the base is a GGUF file, which already has
+/// one.
 pub(super) fn missing_vocabulary(base: &BaseModel) -> Result<Option<GgufVocabulary>, Error> {
     match &base.files.tokenizer {
-        TokenizerSource::Json(_) if !base.files.is_gguf() => vocabulary_of(base).map(Some),
+        TokenizerSource::Json(_) if !base.files.is_gguf() => to_gguf_vocabulary(base).map(Some),
         _ => Ok(None),
     }
 }
 
-/// The vocabulary of a folder's `tokenizer.json` in GGUF's representation.
-fn vocabulary_of(base: &BaseModel) -> Result<GgufVocabulary, Error> {
+/// Converts a folder's `tokenizer.json` to a GGUF vocabulary.
+fn to_gguf_vocabulary(base: &BaseModel) -> Result<GgufVocabulary, Error> {
     let json = base.tokenizer.to_json()?;
     let n_tokens = base.config.vocab_size;
     let refused =

@@ -1,13 +1,13 @@
-//! Exports a checkpoint for serving: as a PEFT or llama.cpp adapter, or as merged weights.
+//! Exports a checkpoint for serving: as an adapter for PEFT or llama.cpp, or as merged weights.
 //!
-//! `--neutral` folds the scaling into B and sets alpha to r, so servers that ignore some config
-//! fields compute the same function.
+//! `--neutral` multiplies B by the scaling and sets alpha to r, so that servers that ignore some
+//! config fields compute the same results.
 
 mod gguf;
 mod refusals;
 mod served;
 
-pub use gguf::{GgufPlace, export_gguf, export_whole_gguf};
+pub use gguf::{GgufTarget, export_gguf, export_whole_gguf};
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,26 +34,26 @@ pub use refusals::{Refusal, refusals, refusals_of_shape};
 pub enum Scaling {
     /// As configured: `lora_alpha`, patterns and rsLoRA are written to the config.
     AsConfigured,
-    /// Folded into B: `lora_alpha = r`, no patterns, no rsLoRA, one rank for all modules.
+    /// Multiplied into B: `lora_alpha = r`, no patterns, no rsLoRA, one rank for all modules.
     Neutral,
 }
 
 /// File that describes an export.
 const README: &str = "README.md";
 
-/// Further files for using an adapter on another machine.
+/// Additional files for using an adapter on another machine.
 #[derive(Debug, Clone, Copy)]
-pub struct HandedOn<'a> {
+pub struct ExportExtras<'a> {
     /// The base model: its hub name and its tokenizer files.
     pub base: &'a BaseModelSettings,
     /// Content of README.md.
     pub card: &'a str,
 }
 
-/// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors of `dtype`.
+/// Writes the adapter of `checkpoint` as the PEFT directory `output`, with tensors in `dtype`.
 ///
-/// Targets chosen by a pattern or "all-linear" are listed by name, which every server supports.
-/// `linear` are the linear layers of the base, if known; they make the list shorter.
+/// Targets selected by a pattern or "all-linear" are written as names, which every server supports.
+/// `linear` lists the linear layers of the base, if known, which makes the list of names shorter.
 ///
 /// # Errors
 ///
@@ -64,10 +64,10 @@ pub fn export_peft(
     scaling: Scaling,
     dtype: FloatDtype,
     linear: Option<&[String]>,
-    handed: HandedOn<'_>,
+    extras: ExportExtras<'_>,
     output: &Path,
 ) -> Result<(), Error> {
-    let mut adapter = learned_adapter(checkpoint)?;
+    let mut adapter = trained_adapter(checkpoint)?;
     let scalings = peft_rules(&adapter)?;
     if scaling == Scaling::Neutral {
         adapter = neutral(&adapter.config, &adapter.tensors, &scalings)?;
@@ -75,7 +75,7 @@ pub fn export_peft(
     let adapted: Vec<&str> = scalings.keys().map(String::as_str).collect();
     adapter.config = with_named_targets(&adapter.config, &adapted, linear);
     let prompts = PromptFiles::read(checkpoint)?;
-    let model = handed.base;
+    let model = extras.base;
     if let Some(hub_id) = &model.hub_id {
         adapter.config.base_model_name_or_path = Some(hub_id.clone());
     }
@@ -85,13 +85,13 @@ pub fn export_peft(
     } else {
         BTreeMap::new()
     };
-    files.insert(README.to_owned(), handed.card.into());
+    files.insert(README.to_owned(), extras.card.into());
     Ok(save_adapter_with_files(
         output, &adapter, dtype, &prompts, &files,
     )?)
 }
 
-/// Change to the weights of a base model, with the prompt files.
+/// A change to the weights of a base model, with the prompt files of training.
 #[derive(Debug)]
 pub struct Addition {
     adapter: Adapter,
@@ -106,7 +106,7 @@ impl Addition {
     ///
     /// As for [`export_peft`].
     pub fn read(checkpoint: &Path) -> Result<Self, Error> {
-        let adapter = learned_adapter(checkpoint)?;
+        let adapter = trained_adapter(checkpoint)?;
         Ok(Self {
             scalings: peft_rules(&adapter)?,
             adapter,
@@ -114,8 +114,8 @@ impl Addition {
         })
     }
 
-    /// No change: the base is written as it is.
-    pub fn nothing() -> Self {
+    /// No change: the base is written unchanged.
+    pub fn none() -> Self {
         Self {
             adapter: Adapter {
                 config: PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new())),
@@ -126,14 +126,14 @@ impl Addition {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_none(&self) -> bool {
         self.adapter.tensors.is_empty()
     }
 }
 
 /// Writes `base` merged with `addition` into the directory `output`, in files of at most
-/// `max_shard_bytes`. `dtype` is the tensor dtype if the base is a GGUF file; other bases keep
-/// their own. `card` is the content of README.md.
+/// `max_shard_bytes`. If the base is a GGUF file, the tensors have `dtype`; other bases keep their
+/// dtype. `card` is the content of README.md.
 ///
 /// # Errors
 ///
@@ -169,7 +169,7 @@ pub fn export_merged(
     )?)
 }
 
-/// Table of how each server loads the adapter of `checkpoint`.
+/// A table that shows how each server loads the adapter of `checkpoint`.
 ///
 /// # Errors
 ///
@@ -206,14 +206,14 @@ pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String
     Ok(lines.join("\n"))
 }
 
-fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
+fn trained_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
     let adapter = load_adapter(checkpoint)?;
     let is_b = |name: &str| name.ends_with(".lora_B.weight");
     let learned = adapter
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    if learned && !is_as_it_began(&adapter) {
+    if learned && !is_untrained_pissa(&adapter) {
         Ok(adapter)
     } else {
         Err(Error::Usage(format!(
@@ -225,9 +225,9 @@ fn learned_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
     }
 }
 
-/// Whether the two halves of all factors cancel: an untrained PiSSA checkpoint. Fully trained
-/// weights need no check, because they are only updated together with the factors.
-fn is_as_it_began(adapter: &Adapter) -> bool {
+/// Whether this is an untrained PiSSA checkpoint: the two halves of all factors cancel. Fully
+/// trained weights are not checked, because they are updated only together with the factors.
+fn is_untrained_pissa(adapter: &Adapter) -> bool {
     let is_factor = |name: &str| name.contains(".lora_");
     let mut factors = adapter.tensors.iter().filter(|(name, _)| is_factor(name));
     factors.all(|(name, tensor)| {
@@ -236,11 +236,11 @@ fn is_as_it_began(adapter: &Adapter) -> bool {
         };
         let values = &tensor.values;
         if name.ends_with(".lora_B.weight") {
-            let undone = |row: &[f32]| {
+            let cancels = |row: &[f32]| {
                 let (now, before) = row.split_at(columns / 2);
                 now.iter().zip(before).all(|(now, before)| *now == -before)
             };
-            columns % 2 == 0 && columns > 0 && values.chunks(columns).all(undone)
+            columns % 2 == 0 && columns > 0 && values.chunks(columns).all(cancels)
         } else {
             let (now, before) = values.split_at(values.len() / 2);
             rows % 2 == 0 && now == before

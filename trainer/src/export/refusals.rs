@@ -1,4 +1,4 @@
-//! Finds the exports that a run cannot have, from its config and its base model before training.
+//! Predicts before training which exports of a run will be refused, from its config and base model.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tooltune_checkpoints::merged::{
 };
 
 use super::gguf::missing_vocabulary;
-use super::served::{Served, whole_lines};
+use super::served::{Served, merged_lines};
 use crate::base_model::BaseModel;
 use crate::config::Config;
 use crate::error::Error;
@@ -20,17 +20,17 @@ use crate::modelfile::{ModelfileParts, modelfile};
 pub struct Refusal {
     /// Their options, such as `--to gguf --merged`.
     pub exports: &'static str,
-    /// Whether they end with an error. Otherwise they are written.
+    /// Whether the exports end with an error. Otherwise they are written, but incomplete.
     pub is_refused: bool,
     /// The error, or the missing part.
     pub reason: String,
 }
 
-/// Exports of a whole model as GGUF.
-const WHOLE: &str = "--to gguf --merged and --to ollama";
+/// The exports of a merged model as GGUF.
+const MERGED_GGUF: &str = "--to gguf --merged and --to ollama";
 
-/// All refusals that follow from the settings and the files of the base, found with the checks of
-/// the exports.
+/// All refusals that follow from the settings and the files of the base. They come from the checks
+/// of the exports themselves.
 ///
 /// # Errors
 ///
@@ -42,21 +42,21 @@ pub fn refusals(config: &Config, base: &BaseModel) -> Result<Vec<Refusal>, Error
         add("--to gguf", reason);
     }
     if let Some(refused) = refused_by_llama_cpp(&base.path, &base.files)? {
-        add(WHOLE, refused.to_string());
+        add(MERGED_GGUF, refused.to_string());
     }
     let vocabulary = missing_vocabulary(base);
     if let Err(refused) = &vocabulary {
-        add(WHOLE, refused.to_string());
+        add(MERGED_GGUF, refused.to_string());
     }
     if let Some(refused) = refused_as_folder(&base.files) {
         add("--to merged", refused.to_string());
     }
     let vocabulary = vocabulary.ok().flatten();
-    let mut notes: Vec<_> = whole_lines(base, vocabulary.as_ref(), config.data.max_length)?
+    let mut notes: Vec<_> = merged_lines(base, vocabulary.as_ref(), config.data.max_length)?
         .into_iter()
-        .map(|line| (WHOLE, false, line))
+        .map(|line| (MERGED_GGUF, false, line))
         .collect();
-    let served = Served::by_ollama(base);
+    let served = Served::for_ollama(base);
     let parts = ModelfileParts {
         model: OLLAMA_MODEL,
         template: &base.template,
@@ -99,18 +99,18 @@ pub fn refusals_of_shape(config: &Config, path: &Path) -> Result<Vec<Refusal>, E
     if is_folder {
         let shape = ModelFiles::read_config(path)?;
         let reason = config_refused_by_llama_cpp(path, &shape)?;
-        all.extend(reason.map(|reason| refused(WHOLE, reason.to_string())));
+        all.extend(reason.map(|reason| refused(MERGED_GGUF, reason.to_string())));
     }
     Ok(all)
 }
 
-/// Reason why llama.cpp cannot load the adapter of a run with these settings.
+/// Why llama.cpp cannot load the adapter of a run with these settings, if so.
 fn refused_adapter(config: &Config) -> Result<Option<String>, Error> {
     let name = config.language_model()?.model_name_or_path.display();
     let adapter = config.lora.to_peft(&name.to_string());
     Ok(adapter.non_lora_parts().map(|what| {
         format!(
-            "llama.cpp supports adapters with low-rank factors only, and this run trains {what}; export \
+            "llama.cpp supports only adapters with low-rank factors, but this run trains {what}; export \
              the merged model with --to gguf --merged"
         )
     }))
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::config::LoadedConfig;
-    use crate::export::{Addition, GgufPlace, export_whole_gguf};
+    use crate::export::{Addition, GgufTarget, export_whole_gguf};
 
     fn fixture(name: &str) -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -176,11 +176,11 @@ mod tests {
             let found = refusals(&config(&folder, ""), &base).expect("checked");
             let path = dir.path().join(format!("{name}.gguf"));
             let remarks = export_whole_gguf(
-                &Addition::nothing(),
+                &Addition::none(),
                 &base,
                 GgufDtype::Float(FloatDtype::F32),
                 2048,
-                GgufPlace::File,
+                GgufTarget::File,
                 &path,
             )
             .expect("written");
@@ -222,11 +222,11 @@ mod tests {
         assert!(all[0].reason.contains("DoRA"), "{}", all[0].reason);
         let path = dir.path().join("own.gguf");
         let error = export_whole_gguf(
-            &Addition::nothing(),
+            &Addition::none(),
             &base,
             GgufDtype::Float(FloatDtype::F32),
             2048,
-            GgufPlace::File,
+            GgufTarget::File,
             &path,
         );
         assert_eq!(all[1].reason, error.expect_err("refused").to_string());
@@ -257,12 +257,12 @@ mod tests {
         );
         shape["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0,
             "attention_factor": 1.5, "original_max_position_embeddings": 1024});
-        let alone = dir.path().join("alone");
-        std::fs::create_dir(&alone).expect("made");
-        std::fs::write(alone.join("config.json"), shape.to_string()).expect("written");
-        let all = refusals_of_shape(&config, &alone).expect("checked");
+        let config_only = dir.path().join("alone");
+        std::fs::create_dir(&config_only).expect("made");
+        std::fs::write(config_only.join("config.json"), shape.to_string()).expect("written");
+        let all = refusals_of_shape(&config, &config_only).expect("checked");
         let exports: Vec<&str> = all.iter().map(|refusal| refusal.exports).collect();
-        assert_eq!(exports, ["--to gguf", WHOLE]);
+        assert_eq!(exports, ["--to gguf", MERGED_GGUF]);
         assert!(
             all[1].reason.contains("attention_factor"),
             "{}",

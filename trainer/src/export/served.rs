@@ -1,4 +1,4 @@
-//! Prompt handling of a GGUF model's server: the token before prompts, end-of-turn tokens,
+//! How a server of a GGUF model handles prompts: the token before prompts, end-of-turn tokens,
 //! variables of the chat template and the context size.
 //!
 //! # Source
@@ -15,7 +15,7 @@ use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::modelfile::must_write;
 
-/// Settings of the file and its server that make prompts equal those of training.
+/// Settings of the file and its server with which prompts equal those of training.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Served {
     /// Whether the server adds the BOS token before each prompt.
@@ -25,9 +25,9 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// For llama.cpp. It adds BOS if the tokenizer does and every chat begins with it, and then
-    /// removes the one written by the chat template.
-    pub(super) fn by_llama_cpp(base: &BaseModel) -> Self {
+    /// Settings for llama.cpp. It adds BOS if the tokenizer does and every chat begins with BOS; it
+    /// then removes the BOS that the chat template writes.
+    pub(super) fn for_llama_cpp(base: &BaseModel) -> Self {
         let has_bos = |bos: &str| begins_chats(&base.template, bos);
         Self {
             adds_bos: added_token(base).is_some_and(has_bos),
@@ -35,21 +35,22 @@ impl Served {
         }
     }
 
-    /// For llama.cpp, with the base's own template. An adapter is served with its base's file.
-    pub(super) fn by_llama_cpp_as_base(base: &BaseModel) -> Self {
+    /// Settings for llama.cpp with the base's own template, because an adapter is served with the
+    /// file of its base.
+    pub(super) fn for_llama_cpp_base(base: &BaseModel) -> Self {
         let special = base.template.special_tokens().clone();
         let own = base.files.chat_template.as_deref();
         let own = own.and_then(|source| ChatTemplate::new(source, special).ok());
         let has_bos = |bos: &str| own.as_ref().is_none_or(|own| begins_chats(own, bos));
-        let served = Self::by_llama_cpp(base);
+        let served = Self::for_llama_cpp(base);
         Self {
             adds_bos: served.bos(base).is_some_and(has_bos),
             ..served
         }
     }
 
-    /// For Ollama, whose `TEMPLATE` omits BOS if possible.
-    pub(super) fn by_ollama(base: &BaseModel) -> Self {
+    /// Settings for Ollama, whose `TEMPLATE` omits BOS if possible.
+    pub(super) fn for_ollama(base: &BaseModel) -> Self {
         let bos = added_token(base);
         let leaves_out =
             |bos: &str| begins_chats(&base.template, bos) && !must_write(&base.template, bos);
@@ -59,13 +60,13 @@ impl Served {
         }
     }
 
-    /// The token that the server adds, if any.
+    /// The token that the server adds before prompts, if any.
     pub(super) fn bos<'b>(&self, base: &'b BaseModel) -> Option<&'b str> {
         added_token(base).filter(|_| self.adds_bos)
     }
 
-    /// Context size with which llama.cpp computes texts of at most `max_length` tokens as in
-    /// training, if its default may differ.
+    /// The context size with which llama.cpp computes texts of at most `max_length` tokens as in
+    /// training; `None` if any size does.
     ///
     /// # Errors
     ///
@@ -80,7 +81,7 @@ impl Served {
     }
 }
 
-/// BOS, if the tokenizer adds it before plain texts.
+/// BOS, if the tokenizer adds it before plain text.
 fn added_token(base: &BaseModel) -> Option<&str> {
     let bos = base.files.special_tokens.bos_token.as_deref()?;
     let id = base.tokenizer.token_to_id(bos)?;
@@ -101,7 +102,7 @@ pub(super) fn begins_chats(template: &ChatTemplate, text: &str) -> bool {
     !prompts.is_empty() && prompts.iter().all(|prompt| prompt.starts_with(text))
 }
 
-/// End-of-turn tokens as they are written in texts.
+/// The end-of-turn tokens as text.
 fn stop_tokens(base: &BaseModel) -> Vec<String> {
     let text = |id: &u32| base.tokenizer.decode(&[*id], Specials::Keep).ok();
     base.stop_ids
@@ -112,8 +113,9 @@ fn stop_tokens(base: &BaseModel) -> Vec<String> {
 }
 
 /// The template with `bos_token` and `eos_token` set at its top, if it uses them and llama.cpp
-/// would set them differently. llama.cpp reads them from the token ids of the file: a token that
-/// ends no turn is not stored as end of text, and a missing token is replaced by another one.
+/// would set them differently. llama.cpp reads them from the token IDs of the file. There, a token
+/// that ends no turn is not stored as the end-of-text token, and a missing token is replaced by
+/// another one.
 pub(super) fn pinned_variables(source: &str, base: &BaseModel) -> String {
     let SpecialTokens {
         bos_token,
@@ -139,13 +141,14 @@ pub(super) fn pinned_variables(source: &str, base: &BaseModel) -> String {
     lines + source
 }
 
-/// Remarks on a whole model: stop tokens for which its file has no key, its pre-tokenizer and its
-/// context size. `vocabulary` is the one that the export adds, if the base is not a GGUF file.
+/// Remarks on a merged model: stop tokens for which the file has no key, the pre-tokenizer and the
+/// context size. `vocabulary` is the vocabulary that the export adds, if the base is not a GGUF
+/// file.
 ///
 /// # Errors
 ///
 /// A size in the config is invalid.
-pub(super) fn whole_lines(
+pub(super) fn merged_lines(
     base: &BaseModel,
     vocabulary: Option<&GgufVocabulary>,
     max_length: usize,
@@ -179,12 +182,12 @@ pub(super) fn whole_lines(
     Ok(lines)
 }
 
-/// Remark on a pre-tokenizer that llama.cpp computes differently for some texts.
+/// A remark on pre-tokenizers that llama.cpp computes differently for some texts.
 fn marks_line(pre: &str) -> Option<String> {
     ByteLevelBpe::differs_with_marks(pre).then(|| {
         format!(
-            "llama.cpp with the pre-tokenizer {pre:?} reads some texts with combining marks as other \
-             tokens than training does; if your texts have such marks, serve the folder of --to merged \
+            "llama.cpp with the pre-tokenizer {pre:?} tokenizes some texts with combining marks \
+         differently than training; if your texts have such marks, serve the folder of --to merged \
              with another program"
         )
     })

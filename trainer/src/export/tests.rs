@@ -1,5 +1,5 @@
-//! Checks that whole GGUF models are prompted as in training: BOS before chats, ends of turns, and
-//! variables of the template.
+//! Checks that merged GGUF models are prompted as in training: BOS, ends of turns, and variables of
+//! the template.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tooltune_checkpoints::weights::{GgufDtype, HostTensor};
 use tooltune_rows::text::{Row, prompt_ids};
 use tooltune_template::{ChatTemplate, Conversation, GenerationPrompt, Message, Role};
 
-use super::gguf::{GgufPlace, export_whole_gguf};
+use super::gguf::{GgufTarget, export_whole_gguf};
 use super::served::adapter_lines;
 use super::*;
 use crate::config::LoadedConfig;
@@ -22,13 +22,13 @@ const F32: GgufDtype = GgufDtype::Float(FloatDtype::F32);
 const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                      {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// The tiny chat model with other tokenizer files.
+/// The tiny chat model with modified tokenizer files.
 #[derive(Debug, Clone, Copy)]
 struct Tiny<'a> {
     template: &'a str,
     bos: &'a str,
     eos: &'a str,
-    /// Whether the tokenizer adds `bos` before plain texts.
+    /// Whether the tokenizer adds `bos` before plain text.
     adds_bos: bool,
     stops: &'a [u32],
 }
@@ -118,11 +118,11 @@ fn addition(base: &BaseModel) -> Addition {
 
 /// Writes the same model as a GGUF file.
 fn as_gguf(base: &BaseModel, path: &Path) -> BaseModel {
-    export_whole_gguf(&Addition::nothing(), base, F32, 2048, GgufPlace::File, path).unwrap();
+    export_whole_gguf(&Addition::none(), base, F32, 2048, GgufTarget::File, path).unwrap();
     BaseModel::open(path, None).unwrap()
 }
 
-/// The model with another chat template, as set by `data.chat_template`.
+/// The model with a different chat template, as set by `data.chat_template`.
 fn with_template(base: BaseModel, source: &str) -> BaseModel {
     let special = base.template.special_tokens().clone();
     BaseModel {
@@ -138,7 +138,7 @@ const CHAT: [(Role, &str); 4] = [
     (Role::User, "Where?"),
 ];
 
-/// Prompt tokens of training.
+/// The prompt tokens of training.
 fn training_ids(base: &BaseModel, chat: &[(Role, &str)]) -> Vec<u32> {
     let row = Row {
         id: "row".to_owned(),
@@ -154,7 +154,7 @@ fn conversation(chat: &[(Role, &str)]) -> Conversation {
     Conversation::new(messages.collect())
 }
 
-/// Prompt tokens of a server, from the settings in a file.
+/// The prompt tokens of a server, with the settings in a file.
 fn read(file: &Path, prompt: &str) -> Vec<u32> {
     let TokenizerSource::Gguf(vocabulary) = ModelFiles::open(file).unwrap().tokenizer else {
         panic!("{} holds no vocabulary", file.display());
@@ -167,9 +167,9 @@ fn read(file: &Path, prompt: &str) -> Vec<u32> {
     bos.into_iter().chain(ids).collect()
 }
 
-/// Tokens that llama.cpp reads for a chat with the chat template of a file, without a `bos` that it
-/// adds itself.
-fn read_by_llama_cpp(file: &Path, chat: &[(Role, &str)]) -> Vec<u32> {
+/// The tokens that llama.cpp computes for a chat with the chat template of a file. If llama.cpp
+/// adds `bos` itself, it removes the one of the template.
+fn llama_cpp_ids(file: &Path, chat: &[(Role, &str)]) -> Vec<u32> {
     let model = BaseModel::open(file, None).unwrap();
     let prompt = model
         .template
@@ -183,28 +183,29 @@ fn read_by_llama_cpp(file: &Path, chat: &[(Role, &str)]) -> Vec<u32> {
     read(file, prompt.strip_prefix(&bos).unwrap_or(&prompt))
 }
 
-/// Exports the model in both ways and compares the tokens of chats with those of training.
-fn asks_as_training(base: &BaseModel, dir: &Path, name: &str) {
+/// Exports the model for llama.cpp and Ollama, and compares the tokens of chats with those of
+/// training.
+fn check_prompts(base: &BaseModel, dir: &Path, name: &str) {
     let addition = addition(base);
     let file = dir.join(format!("{name}.gguf"));
     let folder = dir.join(format!("{name}-ollama"));
-    let ollama = GgufPlace::Ollama {
+    let ollama = GgufTarget::Ollama {
         card: None,
         system: None,
     };
-    export_whole_gguf(&addition, base, F32, 2048, GgufPlace::File, &file).unwrap();
+    export_whole_gguf(&addition, base, F32, 2048, GgufTarget::File, &file).unwrap();
     export_whole_gguf(&addition, base, F32, 2048, ollama, &folder).unwrap();
     let modelfile = fs::read_to_string(folder.join("Modelfile")).unwrap();
     for chat in [&CHAT[..], &CHAT[1..], &CHAT[1..2], &CHAT[..2]] {
         let expected = training_ids(base, chat);
-        assert_eq!(read_by_llama_cpp(&file, chat), expected, "{name}");
-        let of_ollama = read(
+        assert_eq!(llama_cpp_ids(&file, chat), expected, "{name}");
+        let ollama_ids = read(
             &folder.join("model.gguf"),
             &rendered_by_ollama(&modelfile, chat),
         );
-        assert_eq!(of_ollama, expected, "{name}\n{modelfile}");
+        assert_eq!(ollama_ids, expected, "{name}\n{modelfile}");
     }
-    // The exported model ends turns as training did when it is loaded as a base.
+    // Loaded as a base, the exported model has the same stop tokens as in training.
     for file in [file, folder.join("model.gguf")] {
         let again = BaseModel::open(&file, None).unwrap();
         let sorted = |base: &BaseModel| {
@@ -236,10 +237,10 @@ fn chats_begin_as_in_training_for_any_template_and_tokenizer() {
             };
             let name = format!("{name}-{adds_bos}");
             let folder = tiny.write(&dir.path().join(&name));
-            asks_as_training(&folder, dir.path(), &format!("{name}-folder"));
+            check_prompts(&folder, dir.path(), &format!("{name}-folder"));
             let gguf = as_gguf(&folder, &dir.path().join(format!("{name}.base.gguf")));
-            asks_as_training(&gguf, dir.path(), &format!("{name}-gguf"));
-            // With another template than that of the base.
+            check_prompts(&gguf, dir.path(), &format!("{name}-gguf"));
+            // With a template that differs from the template of the base.
             let other = if template == PLAIN {
                 &*bos_first
             } else {
@@ -247,7 +248,7 @@ fn chats_begin_as_in_training_for_any_template_and_tokenizer() {
             };
             let other_gguf = with_template(gguf, other);
             if bos == "<|endoftext|>" {
-                asks_as_training(&other_gguf, dir.path(), &format!("{name}-other"));
+                check_prompts(&other_gguf, dir.path(), &format!("{name}-other"));
             }
         }
     }
@@ -296,7 +297,7 @@ fn a_base_for_adapters_begins_chats_with_both_templates() {
 }
 
 #[test]
-fn stop_tokens_are_those_of_training_and_the_others_are_named() {
+fn stop_tokens_match_training_and_missing_ones_are_named() {
     let dir = TempDir::new().unwrap();
     let with_eos = PLAIN.replace("<|im_end|>", "{{ eos_token }}");
     for (name, stops, eos, template) in [
@@ -313,9 +314,9 @@ fn stop_tokens_are_those_of_training_and_the_others_are_named() {
             ..TINY
         };
         let base = tiny.write(&dir.path().join(name));
-        asks_as_training(&base, dir.path(), &format!("{name}-folder"));
+        check_prompts(&base, dir.path(), &format!("{name}-folder"));
         let gguf = as_gguf(&base, &dir.path().join(format!("{name}.gguf")));
-        asks_as_training(&gguf, dir.path(), &format!("{name}-gguf"));
+        check_prompts(&gguf, dir.path(), &format!("{name}-gguf"));
     }
     let tiny = Tiny {
         stops: &[2, 0, 900, 901, 902],
@@ -323,7 +324,14 @@ fn stop_tokens_are_those_of_training_and_the_others_are_named() {
     };
     let base = tiny.write(&dir.path().join("five"));
     let output = dir.path().join("five.gguf");
-    let lines = export_whole_gguf(&addition(&base), &base, F32, 2048, GgufPlace::File, &output);
+    let lines = export_whole_gguf(
+        &addition(&base),
+        &base,
+        F32,
+        2048,
+        GgufTarget::File,
+        &output,
+    );
     let lines = lines.unwrap();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(
@@ -344,7 +352,7 @@ fn the_base_of_a_gguf_file_is_written_as_a_folder() {
     let gguf = as_gguf(&folder, &dir.path().join("base.gguf"));
     let output = dir.path().join("base");
     export_merged(
-        &Addition::nothing(),
+        &Addition::none(),
         &gguf,
         FloatDtype::F32,
         u64::MAX,

@@ -1,8 +1,8 @@
-//! Stores all trainable parameters in one flat buffer, with the offset of each.
+//! Stores all trainable parameters in one flat buffer.
 //!
-//! The optimizer, the gradient norm and the checkpoint use one vector; the decoder uses factors cut
-//! from it. Order: by layer, then by projection stack; in each stack the factors of its
-//! projections, A before B, then their DoRA magnitudes.
+//! The optimizer, the gradient norm and the checkpoint use the whole buffer; the decoder uses
+//! slices of it. The buffer is ordered by layer and projection stack. A stack has the factors of
+//! its projections, A before B, and then their DoRA magnitudes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,17 +16,17 @@ use tooltune_kernels::{
 use tooltune_rows::batches::SeededRandom;
 
 use super::matching::LoraError;
-use super::principal::{halves, with_doubled_rank};
+use super::principal::{split_doubled, with_doubled_rank};
 use crate::models::Decoder;
 
-/// One adapted projection and its position in the flat buffer.
+/// An adapted projection, with its position in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterSlot {
-    /// Block number.
+    /// Index of the block.
     pub layer: usize,
     /// Index among the [projections](crate::models::families::Projections) of its block.
     pub projection: usize,
-    /// Index of the projection stack that contains it.
+    /// Index of the projection stack that contains the projection.
     pub stack: usize,
     /// Index of the first projection in that stack.
     pub first_projection: usize,
@@ -38,16 +38,16 @@ pub struct AdapterSlot {
     pub in_features: usize,
     /// Output features.
     pub out_features: usize,
-    /// Multiplier of `B A`.
+    /// Factor on `B A`.
     pub scaling: f64,
-    /// First element in the flat buffer: A `[rank, in]`, then B `[out, rank]`.
+    /// Index of the first element in the flat buffer: A `[rank, in]`, then B `[out, rank]`.
     pub offset: usize,
-    /// With DoRA, first element of its magnitudes, `[out]`.
+    /// With DoRA, index of the first element of the magnitudes, `[out]`.
     pub magnitudes: Option<usize>,
 }
 
 impl AdapterSlot {
-    /// Elements of both factors.
+    /// Number of elements in both factors.
     pub fn len(&self) -> usize {
         self.rank * (self.in_features + self.out_features)
     }
@@ -85,7 +85,7 @@ impl AdapterSlot {
         self.rank * self.in_features
     }
 
-    /// Tensor names as in a PEFT checkpoint without its prefix, with their shapes and ranges.
+    /// The tensors with their PEFT names (without the prefix), shapes and ranges.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, Range<usize>)> {
         let magnitudes = self.magnitudes.map(|first| {
             let name = format!("{}.lora_magnitude_vector", self.module);
@@ -95,7 +95,7 @@ impl AdapterSlot {
         self.factors().into_iter().chain(magnitudes).collect()
     }
 
-    /// Names, shapes and ranges of A and B only.
+    /// The same for A and B only.
     pub fn factors(&self) -> [(String, Vec<usize>, Range<usize>); 2] {
         let middle = self.offset + self.a_len();
         [
@@ -113,14 +113,14 @@ impl AdapterSlot {
     }
 }
 
-/// A fully trained weight, `[v, d]`, and its position in the flat buffer.
+/// A fully trained weight, `[v, d]`, with its position in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeWeight {
     /// Name in the model and in PEFT files.
     pub name: &'static str,
     /// Rows and columns.
     pub shape: [usize; 2],
-    /// First element in the flat buffer.
+    /// Index of the first element in the flat buffer.
     pub offset: usize,
 }
 
@@ -146,13 +146,14 @@ pub struct Adapters {
     pub whole: Vec<WholeWeight>,
     /// All trained values, `[p]`, f32, without autodiff.
     pub flat: Tensor<1>,
-    /// With PiSSA, the initial factors that were subtracted from the base weights, in the same
-    /// order.
+    /// With PiSSA, the initial factors that were subtracted from the base weights, in the order of
+    /// the slots.
     pub initial: Option<Arc<[f32]>>,
 }
 
 impl Adapters {
-    /// A new adapter: A uniform in `±1/√in`, B zero, so the model equals its base.
+    /// Creates a new adapter: A is uniform in `±1/√in`, and B is zero, so the model equals its
+    /// base.
     ///
     /// # Source
     ///
@@ -171,7 +172,7 @@ impl Adapters {
         Self::from_values(slots, values, device)
     }
 
-    /// Adapters with the given values, in the order of the buffer.
+    /// Creates adapters from values in the order of the buffer.
     pub fn from_values(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         let n = values.len();
         Self {
@@ -182,7 +183,7 @@ impl Adapters {
         }
     }
 
-    /// Adds fully trained weights, which `tensors` contains by name.
+    /// Adds fully trained weights with their values in `tensors`.
     pub fn with_whole(
         self,
         whole_weights: Vec<WholeWeight>,
@@ -204,7 +205,7 @@ impl Adapters {
         }
     }
 
-    /// PiSSA adapters, whose initial factors are subtracted from the base weights.
+    /// Creates PiSSA adapters, whose initial factors are subtracted from the base weights.
     pub fn principal(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         Self {
             initial: Some(values.as_slice().into()),
@@ -219,7 +220,7 @@ impl Adapters {
         tensors: &BTreeMap<String, HostTensor>,
         device: &Device,
     ) -> Self {
-        let [values, initial] = halves(&slots, tensors);
+        let [values, initial] = split_doubled(&slots, tensors);
         Self {
             initial: Some(initial.into()),
             ..Self::from_values(slots, values, device)
@@ -242,7 +243,7 @@ impl Adapters {
         }
     }
 
-    /// Adapters from tensors by name. Check names and shapes against [`AdapterSlot::tensors`]
+    /// Creates adapters from named tensors. Check names and shapes against [`AdapterSlot::tensors`]
     /// first.
     pub fn from_tensors(
         slots: Vec<AdapterSlot>,
@@ -308,12 +309,12 @@ impl Adapters {
         n_values(&self.slots) + self.whole.iter().map(WholeWeight::n_values).sum::<usize>()
     }
 
-    /// Sets the DoRA magnitudes to the row norms of the weights in `decoder`, so the initial model
-    /// equals the one without DoRA.
+    /// Sets the DoRA magnitudes to the row norms of the weights in `decoder`, so that DoRA does not
+    /// change the initial model.
     ///
     /// # Errors
     ///
-    /// A row is zero and has no direction.
+    /// A row is zero, so it has no direction.
     pub fn init_dora_magnitudes(&mut self, decoder: &mut Decoder) -> Result<(), LoraError> {
         if self.slots.iter().all(|slot| slot.magnitudes.is_none()) {
             return Ok(());
@@ -322,7 +323,7 @@ impl Adapters {
         for slots in self.slots.chunk_by(|a, b| a.location() == b.location()) {
             let (layer, stack) = slots[0].location();
             let linear = &mut decoder.blocks[layer].stacks[stack];
-            linear.adapter = Some(self.factors_of(slots, linear));
+            linear.adapter = Some(self.stack_factors(slots, linear));
             let norms = linear.direction_norms().into_data();
             let rows = slots.iter().flat_map(|slot| {
                 let first = slot.magnitudes.unwrap_or_default();
@@ -341,8 +342,8 @@ impl Adapters {
         Ok(())
     }
 
-    /// The factors of a stack; `slots` are all its slots.
-    fn factors_of(&self, slots: &[AdapterSlot], linear: &StackedLinear) -> StackedAdapter {
+    /// The factors of a stack; `slots` are all slots of the stack.
+    fn stack_factors(&self, slots: &[AdapterSlot], linear: &StackedLinear) -> StackedAdapter {
         let n_maps = linear.out_features.len();
         let first = slots[0].first_projection;
         let part = |map: usize| {
@@ -358,9 +359,9 @@ impl Adapters {
         StackedAdapter::new(factors, Arc::new(layout))
     }
 
-    /// Puts the current factors and fully trained weights into `decoder`.
+    /// Sets the current factors and fully trained weights in `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        // The CPU packs the factors for its products.
+        // The CPU packs the factors for its matmuls.
         let dtype = decoder.compute_dtype().dtype();
         let rounds = !is_cpu(&decoder.device()) && dtype != self.flat.dtype();
         // Fully trained weights come after the factors and are not used here.
@@ -369,7 +370,7 @@ impl Adapters {
         for slots in self.slots.chunk_by(|a, b| a.location() == b.location()) {
             let (layer, stack) = slots[0].location();
             let linear = &mut decoder.blocks[layer].stacks[stack];
-            let mut adapter = self.factors_of(slots, linear);
+            let mut adapter = self.stack_factors(slots, linear);
             if let Some(rounded) = &rounded {
                 let n = adapter.factors.dims()[0];
                 adapter = adapter.with_rounded(rounded.clone().narrow(0, slots[0].offset, n));

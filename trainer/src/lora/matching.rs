@@ -1,7 +1,7 @@
-//! Matches module paths by PEFT's rules, to find the adapted projections with rank and scaling.
+//! Finds the adapted projections with their rank and scaling, by PEFT's rules for module paths.
 //!
-//! A pattern without a match is an error; otherwise the run would train less than its config
-//! states.
+//! A pattern without a match is an error, because otherwise the run would train less than its
+//! config requests.
 
 use thiserror::Error;
 use tooltune_checkpoints::CheckpointError;
@@ -15,7 +15,7 @@ use crate::models::load::projection_features;
 /// Reason why a `[lora]` table does not fit a model.
 #[derive(Debug, Error)]
 pub enum LoraError {
-    /// An entry or pattern without a match.
+    /// An entry or pattern matches nothing.
     #[error(
         "lora.{key} = {pattern:?} matches no linear layer of this model; \
          its layers are model.layers.N.{{{layers}}}"
@@ -43,7 +43,7 @@ pub enum LoraError {
     /// An invalid regular expression or layer list.
     #[error("lora: {0}")]
     Rules(#[from] CheckpointError),
-    /// A module that cannot be fully trained.
+    /// A module in `modules_to_save` cannot be fully trained.
     #[error(
         "modules_to_save names {0:?}, but supports only \"lm_head\" and \"embed_tokens\"; adapt other \
          modules with target_modules"
@@ -51,12 +51,12 @@ pub enum LoraError {
     NoWholeWeight(String),
     /// The head and the embedding are one weight.
     #[error(
-        "modules_to_save names {0:?}, and this model ties its head to its embedding \
+        "modules_to_save names {0:?}, but this model ties its head to its embedding \
          (tie_word_embeddings): training it would untie them; remove it, or use a model with a \
          separate head"
     )]
     TiedWeight(String),
-    /// PiSSA with a rank larger than the number of singular values.
+    /// The PiSSA rank is larger than the number of singular values.
     #[error(
         "the weight of {module} has shape {shape:?}, with fewer singular values than the rank {rank}; \
          lower lora.r, or remove lora.init_weights"
@@ -69,7 +69,7 @@ pub enum LoraError {
         /// Requested rank.
         rank: usize,
     },
-    /// DoRA with a row of zeros.
+    /// DoRA cannot train a row of zeros.
     #[error(
         "row {row} of the weight of {module} is zero and has no direction, so DoRA cannot train it; \
          exclude {module} with lora.exclude_modules, or set lora.use_dora = false"
@@ -80,13 +80,13 @@ pub enum LoraError {
         /// Index of the row.
         row: usize,
     },
-    /// PiSSA with a weight that is NaN or infinite.
+    /// A weight for PiSSA is NaN or infinite.
     #[error(
         "the weight of {0} has a value that is not finite and therefore no singular values; download \
          the model again"
     )]
     NoSingularValues(String),
-    /// A rank out of range.
+    /// The rank is out of range.
     #[error("lora rank of {module} is {rank}; it must be 1 to {MAX_RANK}")]
     Rank {
         /// Path of the module.
@@ -96,10 +96,10 @@ pub enum LoraError {
     },
 }
 
-/// Largest rank; higher ones have more parameters than any model they could adapt.
+/// Maximum rank: with a higher rank, an adapter has more parameters than any model.
 const MAX_RANK: usize = 1 << 16;
 
-/// Projections and weights of a model that `[lora]` adapts.
+/// The projections and weights of a model that `[lora]` trains.
 pub trait LoraLayout {
     /// Adapted projections in the order of the flat buffer: by layer, then in block order.
     ///
@@ -108,7 +108,7 @@ pub trait LoraLayout {
     /// As for [`adapter_slots`].
     fn slots(&self, config: &DecoderConfig) -> Result<Vec<AdapterSlot>, LoraError>;
 
-    /// Checks that each weight has enough singular values for a principal initialisation.
+    /// Checks that each weight has enough singular values for PiSSA.
     ///
     /// # Errors
     ///
@@ -292,7 +292,7 @@ fn lay_out(slots: &mut [AdapterSlot], use_dora: bool) {
     }
 }
 
-/// Names of modules outside the blocks.
+/// Module names outside the blocks.
 const HEAD_AND_EMBEDDING: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
 
 /// Paths of all linear layers except the head, by layer, then in block order.

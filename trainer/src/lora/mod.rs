@@ -7,4 +7,4 @@ mod singular;
 
 pub use adapters::{AdapterSlot, Adapters, WholeWeight};
 pub use matching::{LoraError, LoraLayout, adapter_slots, linear_layers, whole_weights};
-pub use principal::{principal_factors, take_out};
+pub use principal::{principal_factors, subtract_initial};

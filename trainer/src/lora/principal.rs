@@ -1,4 +1,4 @@
-//! PiSSA: initialises the factors with the principal singular values of each weight and subtracts
+//! PiSSA: initialises the factors from the principal singular values of each weight, and subtracts
 //! their product from the weight.
 //!
 //! The model computes `(W - s B₀ A₀) + s B A`. A checkpoint stores it as plain LoRA of twice the
@@ -17,7 +17,7 @@ use super::singular::Matrix;
 use crate::config::PrincipalInit;
 use tooltune_terminal::Counted;
 
-/// First stream of the seeded generator for the search for singular values.
+/// First random stream for computing singular values.
 const PRINCIPAL_STREAM: u64 = 1 << 34;
 
 /// Initial factors from the principal singular values of the weights, in the order of the flat
@@ -29,9 +29,8 @@ const PRINCIPAL_STREAM: u64 = 1 << 34;
 ///
 /// # Panics
 ///
-/// If a rank exceeds the rows or columns of its weight, which
-/// [`check_principal_ranks`](crate::lora::LoraLayout::check_principal_ranks) refuses: a bug of
-/// the caller.
+/// Panics if a rank exceeds the rows or columns of its weight. Call
+/// [`check_principal_ranks`](crate::lora::LoraLayout::check_principal_ranks) first.
 ///
 /// # Source
 ///
@@ -76,9 +75,14 @@ pub fn principal_factors(
     Ok(values)
 }
 
-/// Subtracts the product of the factors `initial` from the weight `name`; weights without a slot
+/// Subtracts the product of the `initial` factors from the weight `name`. Weights without a slot
 /// are unchanged.
-pub fn take_out(slots: &[AdapterSlot], initial: &[f32], name: &str, weight: &mut HostTensor) {
+pub fn subtract_initial(
+    slots: &[AdapterSlot],
+    initial: &[f32],
+    name: &str,
+    weight: &mut HostTensor,
+) {
     let Some(slot) = slots.iter().find(|slot| slot.weight() == name) else {
         return;
     };
@@ -89,7 +93,7 @@ pub fn take_out(slots: &[AdapterSlot], initial: &[f32], name: &str, weight: &mut
     add_product(weight, &a, &b, -slot.scaling);
 }
 
-/// The factors `[B, -B₀] [A; A₀]` of twice the rank, by name.
+/// The factors with twice the rank, `[B, -B₀] [A; A₀]`, by name.
 pub(super) fn with_doubled_rank(
     slots: &[AdapterSlot],
     values: &[f32],
@@ -129,7 +133,7 @@ pub(super) fn with_doubled_rank(
 
 /// Splits the output of [`with_doubled_rank`] into current and initial factors. Check names and shapes
 /// against the doubled slots first.
-pub(super) fn halves(
+pub(super) fn split_doubled(
     slots: &[AdapterSlot],
     tensors: &BTreeMap<String, HostTensor>,
 ) -> [Vec<f32>; 2] {

@@ -1,19 +1,19 @@
 //! Computes the largest singular values and vectors of a matrix, in f64.
 //!
-//! Only a few are needed of matrices with thousands of rows. The method is Lanczos on `Wᵀ W` with
-//! full reorthogonalisation, which needs only products with the matrix.
+//! PiSSA needs only a few singular values of matrices with thousands of rows. Lanczos iteration on
+//! `Wᵀ W` with full reorthogonalisation computes them with matrix-vector products only.
 
 use rayon::prelude::*;
 use tooltune_rows::batches::SeededRandom;
 
-/// A matrix for products with vectors, `[rows, columns]`.
+/// A matrix, `[rows, columns]`, that is multiplied with vectors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a> {
     pub(super) values: &'a [f32],
     pub(super) columns: usize,
 }
 
-/// Singular values, the largest first, with their vectors.
+/// Singular values with their vectors, largest first.
 #[derive(Debug)]
 pub(super) struct SingularValues {
     pub(super) values: Vec<f64>,
@@ -23,7 +23,8 @@ pub(super) struct SingularValues {
     pub(super) right: Vec<Vec<f64>>,
 }
 
-/// Rows per partial sum of a product, fixed so that results do not depend on the number of threads.
+/// Rows per partial sum of a product. The number is fixed, so that results do not depend on the
+/// number of threads.
 const ROWS: usize = 128;
 
 /// Tolerance of the squared singular values, relative to the largest one.
@@ -34,14 +35,14 @@ impl Matrix<'_> {
         self.values.len() / self.columns
     }
 
-    /// `W x`.
-    fn times(self, x: &[f64]) -> Vec<f64> {
+    /// Returns `W x`.
+    fn product(self, x: &[f64]) -> Vec<f64> {
         let rows = self.values.par_chunks_exact(self.columns);
         rows.map(|row| dot_f32(row, x)).collect()
     }
 
-    /// `Wᵀ y`.
-    fn transposed_times(self, y: &[f64]) -> Vec<f64> {
+    /// Returns `Wᵀ y`.
+    fn transposed_product(self, y: &[f64]) -> Vec<f64> {
         let parts = self.values.par_chunks(ROWS * self.columns);
         let parts = parts.zip(y.par_chunks(ROWS));
         let sums: Vec<Vec<f64>> = parts
@@ -56,8 +57,8 @@ impl Matrix<'_> {
         sum_all(sums, self.columns)
     }
 
-    /// `Wᵀ W x` with one pass over the matrix.
-    fn gram_times(self, x: &[f64]) -> Vec<f64> {
+    /// Returns `Wᵀ W x` with one pass over the matrix.
+    fn gram_product(self, x: &[f64]) -> Vec<f64> {
         let parts = self.values.par_chunks(ROWS * self.columns);
         let sums: Vec<Vec<f64>> = parts
             .map(|rows| {
@@ -74,9 +75,9 @@ impl Matrix<'_> {
     /// The `n` largest singular values, or fewer if the matrix has fewer rows or columns.
     pub(super) fn largest(self, n: usize, random: &mut SeededRandom) -> SingularValues {
         let n = n.min(self.n_rows()).min(self.columns);
-        let right = largest_vectors(self.columns, n, random, |x| self.gram_times(x));
+        let right = largest_vectors(self.columns, n, random, |x| self.gram_product(x));
         let triples = right.into_iter().map(|right| {
-            let mut left = self.times(&right);
+            let mut left = self.product(&right);
             let value = norm(&left);
             scale(&mut left, if value > 0.0 { 1.0 / value } else { 0.0 });
             (value, left, right)
@@ -98,29 +99,31 @@ impl Matrix<'_> {
         random: &mut SeededRandom,
     ) -> SingularValues {
         let n = n.min(self.n_rows()).min(self.columns);
-        let start: Vec<Vec<f64>> = (0..n).map(|_| direction(self.columns, random)).collect();
-        let onto = |vectors: &[Vec<f64>]| {
-            let products = vectors.iter().map(|x| self.times(x));
+        let start: Vec<Vec<f64>> = (0..n)
+            .map(|_| random_unit_vector(self.columns, random))
+            .collect();
+        let project = |vectors: &[Vec<f64>]| {
+            let products = vectors.iter().map(|x| self.product(x));
             orthonormalize(products.collect())
         };
-        let back = |vectors: &[Vec<f64>]| {
-            let products = vectors.iter().map(|y| self.transposed_times(y));
+        let project_back = |vectors: &[Vec<f64>]| {
+            let products = vectors.iter().map(|y| self.transposed_product(y));
             products.collect::<Vec<Vec<f64>>>()
         };
-        let mut basis = onto(&start);
+        let mut basis = project(&start);
         for _ in 0..iterations {
-            basis = onto(&orthonormalize(back(&basis)));
+            basis = project(&orthonormalize(project_back(&basis)));
         }
-        // `Qᵀ W`, whose left singular vectors express those of W in the basis Q.
-        let small = back(&basis);
-        let turned = largest_vectors(n, n, random, |x| {
+        // `Qᵀ W`: its left singular vectors are those of W in the basis Q.
+        let small = project_back(&basis);
+        let random_basis = largest_vectors(n, n, random, |x| {
             let mut sum = vec![0.0; self.columns];
             for (row, factor) in small.iter().zip(x) {
                 add(&mut sum, row, *factor);
             }
             small.iter().map(|row| dot(row, &sum)).collect()
         });
-        let triples = turned.into_iter().map(|turn| {
+        let triples = random_basis.into_iter().map(|turn| {
             let mut right = vec![0.0; self.columns];
             let mut left = vec![0.0; self.n_rows()];
             for (i, factor) in turn.iter().enumerate() {
@@ -154,7 +157,7 @@ impl SingularValues {
 }
 
 /// Eigenvectors of the `n` largest eigenvalues of a positive semidefinite matrix `[size, size]`;
-/// `apply` multiplies it with a vector.
+/// `apply` multiplies the matrix with a vector.
 ///
 /// # Source
 ///
@@ -168,7 +171,7 @@ fn largest_vectors(
 ) -> Vec<Vec<f64>> {
     let mut basis: Vec<Vec<f64>> = Vec::new();
     let (mut diagonal, mut off_diagonal) = (Vec::new(), Vec::new());
-    let mut next = direction(size, random);
+    let mut next = random_unit_vector(size, random);
     let mut next_check = (2 * n + 8).min(size);
     loop {
         let mut product = apply(&next);
@@ -179,22 +182,22 @@ fn largest_vectors(
         let mut residual = norm(&product);
         if residual <= f64::EPSILON * largest * size as f64 || residual == 0.0 {
             residual = 0.0;
-            product = direction(size, random);
+            product = random_unit_vector(size, random);
             deflate(&mut product, &basis);
             let length = norm(&product);
             scale(&mut product, if length > 0.0 { 1.0 / length } else { 0.0 });
         } else {
             scale(&mut product, 1.0 / residual);
         }
-        let is_whole = basis.len() == size;
-        if is_whole || basis.len() >= next_check {
+        let is_full_basis = basis.len() == size;
+        if is_full_basis || basis.len() >= next_check {
             let eigenpairs = tridiagonal(diagonal.clone(), off_diagonal.clone());
             let last = basis.len() - 1;
             let top = &eigenpairs[..n];
             let is_known = |(_, vector): &(f64, Vec<f64>)| {
                 residual * vector[last].abs() <= TOLERANCE * eigenpairs[0].0.max(f64::MIN_POSITIVE)
             };
-            if is_whole || top.iter().all(is_known) {
+            if is_full_basis || top.iter().all(is_known) {
                 return top
                     .iter()
                     .map(|(_, vector)| combine(&basis, vector))
@@ -266,7 +269,8 @@ fn tridiagonal(mut d: Vec<f64>, mut e: Vec<f64>) -> Vec<(f64, Vec<f64>)> {
     eigenpairs
 }
 
-/// Projects `x` out of the span of `basis`, twice, because one pass leaves a rounding error.
+/// Removes the span of `basis` from `x`. It does this twice, because one pass leaves a rounding
+/// error.
 fn deflate(x: &mut [f64], basis: &[Vec<f64>]) {
     for _ in 0..2 {
         for vector in basis {
@@ -276,7 +280,7 @@ fn deflate(x: &mut [f64], basis: &[Vec<f64>]) {
     }
 }
 
-/// Orthonormalises vectors in order; vectors that depend on earlier ones become zero.
+/// Orthonormalises vectors in order. Vectors that depend linearly on earlier ones become zero.
 fn orthonormalize(vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     let mut basis: Vec<Vec<f64>> = Vec::with_capacity(vectors.len());
     for mut vector in vectors {
@@ -299,7 +303,7 @@ fn combine(basis: &[Vec<f64>], factors: &[f64]) -> Vec<f64> {
 }
 
 /// A random vector of length 1.
-fn direction(size: usize, random: &mut SeededRandom) -> Vec<f64> {
+fn random_unit_vector(size: usize, random: &mut SeededRandom) -> Vec<f64> {
     let mut vector: Vec<f64> = (0..size)
         .map(|_| random.uniform_f64() * 2.0 - 1.0)
         .collect();
@@ -316,7 +320,7 @@ fn sum_all(sums: Vec<Vec<f64>>, size: usize) -> Vec<f64> {
     total
 }
 
-/// Number of parallel partial sums, for vector instructions.
+/// Number of parallel partial sums, to use vector instructions.
 const LANES: usize = 8;
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -363,14 +367,17 @@ fn scale(x: &mut [f64], factor: f64) {
 mod tests {
     use super::*;
 
-    /// A matrix with the given singular values, in rotated coordinates.
+    /// A matrix with the given singular values and random singular vectors.
     fn matrix(rows: usize, columns: usize, values: &[f64]) -> Vec<f32> {
         let mut random = SeededRandom::new(7, 7);
-        let turned = |size: usize, random: &mut SeededRandom| {
-            let vectors = values.iter().map(|_| direction(size, random));
+        let random_basis = |size: usize, random: &mut SeededRandom| {
+            let vectors = values.iter().map(|_| random_unit_vector(size, random));
             orthonormalize(vectors.collect())
         };
-        let (left, right) = (turned(rows, &mut random), turned(columns, &mut random));
+        let (left, right) = (
+            random_basis(rows, &mut random),
+            random_basis(columns, &mut random),
+        );
         let mut sum = vec![0.0; rows * columns];
         for ((value, left), right) in values.iter().zip(&left).zip(&right) {
             for (row, factor) in sum.chunks_exact_mut(columns).zip(left) {
@@ -384,7 +391,7 @@ mod tests {
         for (i, (found_value, value)) in svd.values.iter().zip(values).enumerate() {
             let difference = (found_value - value).abs();
             assert!(difference < tolerance * values[0], "{found_value} {value}");
-            let mut product = matrix.times(&svd.right[i]);
+            let mut product = matrix.product(&svd.right[i]);
             add(&mut product, &svd.left[i], -found_value);
             assert!(
                 norm(&product) < tolerance * values[0],
@@ -423,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_matrix_has_no_singular_value_and_a_row_has_one() {
+    fn a_zero_matrix_has_no_singular_values_and_a_row_has_one() {
         let mut random = SeededRandom::new(1, 2);
         let zeros = [0.0f32; 12];
         let svd = Matrix {

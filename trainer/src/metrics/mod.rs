@@ -1,7 +1,7 @@
-//! Displays the metrics of a run on the terminal and in TensorBoard.
+//! The sinks that display the metrics of a run: the terminal and TensorBoard.
 //!
-//! A sink may drop records and never ends the run. The recipe itself writes the files that must be
-//! complete, `metrics.jsonl` and `timing.jsonl`.
+//! A sink may drop records, but never ends the run. `metrics.jsonl` and `timing.jsonl`, which must
+//! be complete, are written by the recipe itself.
 
 mod tensorboard;
 mod terminal;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub use tensorboard::{RunHeader, TensorBoardSink};
 pub use terminal::{Evaluated, TerminalSink};
 
-/// Display of a run's metrics.
+/// A sink for a run's metrics.
 pub trait MetricSink: std::fmt::Debug {
     /// Displays one record, or drops it if that fails.
     fn record(&mut self, record: &Record);
@@ -30,9 +30,9 @@ pub enum Record {
     Eval(EvalRecord),
 }
 
-/// Progress of a run between two records.
+/// The progress of a run between two records.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Moved {
+pub struct ProgressUpdate {
     /// Optimizer steps since the start of the run, including the finished fraction of the current
     /// one.
     pub step: f64,
@@ -44,7 +44,7 @@ pub struct Moved {
     pub remaining_secs: Option<f64>,
 }
 
-/// Start of a resumed run.
+/// The start of a resumed run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResumeRecord {
     /// The checkpoint that was loaded.
@@ -76,12 +76,12 @@ pub struct RetrieverRecord {
 
 /// Metrics of an optimizer step.
 ///
-/// TensorBoard omits a loss or norm that is not finite, because it could not plot it.
+/// TensorBoard cannot plot a loss or norm that is not finite, so it is omitted there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepRecord {
     /// Optimizer steps since the start of the run.
     pub step: u64,
-    /// Passes over the rows since the start of the run, fractional.
+    /// Passes over the rows since the start of the run; can be fractional.
     pub epoch: f64,
     /// Weighted mean loss of the step, in nats per supervised token.
     pub loss: f64,
@@ -115,7 +115,7 @@ pub struct Timing {
 /// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvalRecord {
-    /// Optimizer steps since the start of the run; 0 before the first.
+    /// Optimizer steps since the start of the run; 0 before the first step.
     pub step: u64,
     /// Passes over the rows since the start of the run.
     pub epoch: f64,

@@ -1,7 +1,8 @@
-//! Writes TensorBoard event files in a thread, so that an error or a panic only loses the curves.
+//! Writes TensorBoard event files in a separate thread, so that an error or a panic affects only
+//! the curves.
 //!
 //! Each start of a run adds a file to the same folder. Its first record makes TensorBoard discard
-//! records of earlier files from the step of the start on.
+//! the records of earlier files that have the same or later steps.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -40,14 +41,14 @@ struct WriterThread {
     thread: JoinHandle<Result<(), String>>,
 }
 
-/// Information on a run, written before its first record.
+/// Information about a run, written before its first record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunHeader {
     /// The config, displayed under TEXT.
     pub config: String,
     /// Settings by path, each as JSON, displayed under HPARAMS.
     pub settings: BTreeMap<String, String>,
-    /// First step of this start of the run; older records from this step on are hidden.
+    /// First step of this start of the run. Earlier records with this or a later step are hidden.
     pub first_step: u64,
     /// Last step of the run.
     pub total_steps: u64,
@@ -56,7 +57,7 @@ pub struct RunHeader {
 impl TensorBoardSink {
     /// Starts the writer of a new event file in `tb/`.
     ///
-    /// Never fails: an error is logged once, as a warning, and ends the curves.
+    /// Never fails: an error is logged once as a warning and ends the curves.
     pub fn start(run_dir: &Path, run: RunHeader) -> Self {
         let folder = run_dir.join("tb");
         let total_steps = run.total_steps;
@@ -93,7 +94,7 @@ impl TensorBoardSink {
         }
     }
 
-    /// Ends the thread after it has written all records, and logs an error if there was one.
+    /// Ends the thread after it has written all records, and logs its error, if any.
     fn stop(&mut self) {
         let Some(WriterThread { sender, thread }) = self.writer.take() else {
             return;
@@ -131,7 +132,8 @@ impl Drop for TensorBoardSink {
     }
 }
 
-/// Writes until the sender is dropped, then the end of the run if its last step was done.
+/// Writes records until the sender is dropped. Then marks the run as finished if its last step was
+/// done.
 fn write_all<W: Write>(
     mut file: EventFile<W>,
     records: &Receiver<Record>,
@@ -140,7 +142,7 @@ fn write_all<W: Write>(
     let mut is_over = false;
     for record in records {
         match record {
-            // The file begins where older ones end.
+            // Hides the records of older files from this step on.
             Record::Resumed(record) => is_over = record.is_over,
             Record::Step(record) => {
                 is_over = record.step >= total_steps;
@@ -182,7 +184,7 @@ struct EventFile<W: Write> {
     output: W,
 }
 
-/// A file that is written again if another program removes it during the run.
+/// An event file that is written again if another program removes it during the run.
 struct CurveFile {
     path: PathBuf,
     file: File,
@@ -192,10 +194,10 @@ struct CurveFile {
 impl CurveFile {
     fn restore(&mut self) -> io::Result<()> {
         let path = self.path.display();
-        let lost = match detect_loss(&self.file, &self.path, self.n_bytes)? {
+        let changed = match detect_loss(&self.file, &self.path, self.n_bytes)? {
             None => return Ok(()),
             Some(Loss::Removed) => {
-                // Only `tb` itself: the run directory belongs to the run.
+                // Create only `tb` itself, because the run is responsible for the run directory.
                 if let Some(folder) = self.path.parent() {
                     let _ = fs::create_dir(folder);
                 }
@@ -210,7 +212,7 @@ impl CurveFile {
             Some(Loss::Replaced) => "replaced",
             Some(Loss::Truncated) => "truncated",
         };
-        let reason = format!("{path}: another program {lost} the file");
+        let reason = format!("{path}: another program {changed} the file");
         Err(io::Error::other(reason))
     }
 }
@@ -296,7 +298,7 @@ impl<W: Write> EventFile<W> {
         self.write_event(event)
     }
 
-    /// Writes a framed event to the system at once, so that TensorBoard reads complete records.
+    /// Writes a framed event with one system call, so that TensorBoard reads complete records.
     fn write_event(&mut self, mut event: Event) -> io::Result<()> {
         event.set_wall_time(now());
         self.output
@@ -305,7 +307,7 @@ impl<W: Write> EventFile<W> {
     }
 }
 
-/// A record of a TFRecord file: length, its checksum, payload, its checksum.
+/// A record of a TFRecord file: the length, its checksum, the payload, and its checksum.
 ///
 /// # Source
 ///
@@ -320,7 +322,7 @@ fn frame_record(payload: &[u8]) -> Vec<u8> {
     record
 }
 
-/// CRC-32C, rotated and offset so that checksums of data with embedded checksums stay useful.
+/// CRC-32C, rotated and offset, so that checksums of data that contains checksums remain useful.
 fn masked_checksum(bytes: &[u8]) -> u32 {
     const MASK_DELTA: u32 = 0xa282_ead8;
     let checksum = crc32c::crc32c(bytes);
@@ -337,17 +339,17 @@ fn now() -> f64 {
         .map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// A summary for the text plugin, which renders Markdown: indentation makes a code block.
+/// A summary for the text plugin. It renders Markdown, so indented text becomes a code block.
 fn text(tag: &str, content: &str) -> Summary {
     let block: String = content
         .lines()
         .map(|line| format!("    {line}\n"))
         .collect();
-    let mut tensor = of_one_value(DataType::DT_STRING);
+    let mut tensor = single_value(DataType::DT_STRING);
     tensor.set_string_val(RepeatedField::from_vec(vec![block.into_bytes()]));
     let mut plugin = SummaryMetadata_PluginData::new();
     plugin.set_plugin_name("text".to_owned());
-    of_plugin(format!("{tag}/text_summary"), plugin, tensor)
+    plugin_summary(format!("{tag}/text_summary"), plugin, tensor)
 }
 
 /// Settings of a run for TensorBoard's HParams tab.
@@ -364,7 +366,7 @@ fn session_start(settings: &BTreeMap<String, String>) -> io::Result<Summary> {
     hparams("_hparams_/session_start_info", &data)
 }
 
-/// Marks the run as finished; without it the HParams tab shows the run as running.
+/// Marks the run as finished. Without it, the HParams tab shows the run as running.
 fn session_end() -> io::Result<Summary> {
     let mut end = SessionEndInfo::new();
     end.set_status(Status::STATUS_SUCCESS);
@@ -374,8 +376,8 @@ fn session_end() -> io::Result<Summary> {
     hparams("_hparams_/session_end_info", &data)
 }
 
-/// Numbers, booleans and strings unchanged, other values as JSON, because the HParams tab has no
-/// lists.
+/// Converts numbers, booleans and strings unchanged, and other values to JSON text, because the
+/// HParams tab has no lists.
 fn hyperparameter(json: &str) -> well_known_types::Value {
     let mut value = well_known_types::Value::new();
     match serde_json::from_str(json) {
@@ -391,13 +393,13 @@ fn hparams(tag: &str, data: &HParamsPluginData) -> io::Result<Summary> {
     let mut plugin = SummaryMetadata_PluginData::new();
     plugin.set_plugin_name("hparams".to_owned());
     plugin.set_content(data.write_to_bytes()?);
-    // The plugin data has the content; TensorBoard ignores a summary without a tensor.
-    let mut nothing = of_one_value(DataType::DT_FLOAT);
+    // The content is in the plugin data, but TensorBoard ignores a summary without a tensor.
+    let mut nothing = single_value(DataType::DT_FLOAT);
     nothing.set_float_val(vec![0.0]);
-    Ok(of_plugin(tag.to_owned(), plugin, nothing))
+    Ok(plugin_summary(tag.to_owned(), plugin, nothing))
 }
 
-fn of_one_value(dtype: DataType) -> TensorProto {
+fn single_value(dtype: DataType) -> TensorProto {
     let mut dimension = TensorShapeProto_Dim::new();
     dimension.set_size(1);
     let mut shape = TensorShapeProto::new();
@@ -408,7 +410,7 @@ fn of_one_value(dtype: DataType) -> TensorProto {
     tensor
 }
 
-fn of_plugin(tag: String, plugin: SummaryMetadata_PluginData, tensor: TensorProto) -> Summary {
+fn plugin_summary(tag: String, plugin: SummaryMetadata_PluginData, tensor: TensorProto) -> Summary {
     let mut metadata = SummaryMetadata::new();
     metadata.set_plugin_data(plugin);
     let mut value = Summary_Value::new();

@@ -1,45 +1,46 @@
-//! Displays records as a progress bar on a terminal, and as plain lines elsewhere.
+//! Displays records as a progress bar on a terminal, and otherwise as plain lines.
 //!
 //! Batch systems write the output to a file, where a bar would be one endless line of carriage
-//! returns. There each record is one line.
+//! returns, so each record is one line there.
 
 use std::fmt;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::{
-    EvalRecord, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, StepRecord, Timing,
+    EvalRecord, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord, StepRecord,
+    Timing,
 };
 use tooltune_terminal::{Bar, between_bars, columns, duration_text};
 
-/// Fractions of a step that the bar distinguishes.
+/// Number of parts of a step that the bar distinguishes.
 const PARTS: f64 = 1000.0;
 
 /// Width of the bar in columns.
 const BAR_COLUMNS: usize = 12;
 
-/// Line width without a terminal, for the narrowest common terminals.
+/// Line width without a terminal: the width of the narrowest common terminals.
 const LINE_COLUMNS: usize = 80;
 
-/// Least time between two redraws of the bar within a step.
-const DRAWN_EVERY: Duration = Duration::from_millis(100);
+/// Minimum time between two redraws of the bar within a step.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Seconds before the first line of output without a terminal.
-const FIRST_SIGN_AFTER: f64 = 10.0;
+/// Without a terminal, seconds until the estimated duration is printed.
+const FIRST_LINE_AFTER: f64 = 10.0;
 
 /// Displays the progress of a run.
 pub struct TerminalSink {
     total_steps: u64,
     output: Output,
-    /// Metrics that select the best checkpoint.
+    /// Metrics that select the best checkpoint; they are displayed first.
     chosen: Vec<String>,
-    /// The previous evaluation, displayed next to the new one.
+    /// The previous evaluation, which is displayed next to the new one.
     evaluated: Option<Evaluated>,
-    /// Fields of the last record, except for the loss.
+    /// Fields of the last record, except the loss.
     details: Vec<String>,
     /// Whether any step has been displayed.
     has_begun: bool,
-    /// When the bar was last drawn.
+    /// Time of the last redraw.
     drawn: Option<Instant>,
 }
 
@@ -64,7 +65,7 @@ impl TerminalSink {
         let template = format!("{{prefix}}  {{bar:{BAR_COLUMNS}}}  {{msg}}");
         match Bar::begin(length, &template) {
             Some(bar) => {
-                bar.set_prefix(prefix_text(&Moved::default(), total_steps));
+                bar.set_prefix(prefix_text(&ProgressUpdate::default(), total_steps));
                 Self::new(total_steps, Output::Bar(bar.that_stays()))
             }
             None => Self::lines(total_steps, Box::new(std::io::stderr())),
@@ -100,17 +101,22 @@ impl TerminalSink {
         self.evaluated = Some(evaluated);
     }
 
-    /// Updates the bar, also within a step. Without a terminal, prints the estimated duration once.
-    pub fn moved(&mut self, moved: &Moved) {
-        let is_within = moved.step.fract() > 0.0;
-        if is_within && self.drawn.is_some_and(|last| last.elapsed() < DRAWN_EVERY) {
+    /// Updates the bar, also within a step. Without a terminal, only prints the estimated duration
+    /// once.
+    pub fn update_progress(&mut self, update_progress: &ProgressUpdate) {
+        let is_within = update_progress.step.fract() > 0.0;
+        if is_within
+            && self
+                .drawn
+                .is_some_and(|last| last.elapsed() < REDRAW_INTERVAL)
+        {
             return;
         }
         self.drawn = Some(Instant::now());
-        let prefix = prefix_text(moved, self.total_steps);
+        let prefix = prefix_text(update_progress, self.total_steps);
         match &mut self.output {
             Output::Bar(bar) => {
-                bar.set_position((moved.step * PARTS) as u64);
+                bar.set_position((update_progress.step * PARTS) as u64);
                 let used = prefix.chars().count() + BAR_COLUMNS + 4;
                 bar.set_message(fit_fields(
                     &self.details,
@@ -119,8 +125,8 @@ impl TerminalSink {
                 bar.set_prefix(prefix);
             }
             Output::Lines(output) => {
-                let is_due = moved.elapsed_secs >= FIRST_SIGN_AFTER && !self.has_begun;
-                if is_due && moved.remaining_secs.is_some() {
+                let is_due = update_progress.elapsed_secs >= FIRST_LINE_AFTER && !self.has_begun;
+                if is_due && update_progress.remaining_secs.is_some() {
                     self.has_begun = true;
                     let _ = writeln!(output, "{prefix}");
                     let _ = output.flush();
@@ -134,7 +140,7 @@ impl TerminalSink {
             Output::Bar(_) => between_bars(|| {
                 let _ = writeln!(std::io::stderr(), "{text}");
             }),
-            // The output may be closed; the metric files are complete without it.
+            // Ignore a closed output, because the metric files are complete without it.
             Output::Lines(output) => {
                 let _ = writeln!(output, "{text}");
                 let _ = output.flush();
@@ -163,9 +169,9 @@ impl MetricSink for TerminalSink {
         let (step, loss, timing) = match record {
             Record::Resumed(record) => {
                 // The bar starts at the resumed step.
-                self.moved(&Moved {
+                self.update_progress(&ProgressUpdate {
                     step: record.step as f64,
-                    ..Moved::default()
+                    ..ProgressUpdate::default()
                 });
                 return self.write(&resume_text(record, total));
             }
@@ -187,7 +193,7 @@ impl MetricSink for TerminalSink {
                     self.details.extend(memory(timing));
                     (record.step, record.loss, Some(timing))
                 }
-                // With a language model, the bar shows that model.
+                // In a run with a language model, the bar shows the language model.
                 None if matches!(self.output, Output::Bar(_)) => return,
                 None => {
                     let fields = retriever_details(record);
@@ -197,7 +203,7 @@ impl MetricSink for TerminalSink {
                 }
             },
         };
-        let moved = Moved {
+        let update_progress = ProgressUpdate {
             step: step as f64,
             loss: Some(loss),
             elapsed_secs: timing.map_or(0.0, |timing| timing.elapsed_secs),
@@ -205,9 +211,9 @@ impl MetricSink for TerminalSink {
         };
         self.has_begun = true;
         match self.output {
-            Output::Bar(_) => self.moved(&moved),
+            Output::Bar(_) => self.update_progress(&update_progress),
             Output::Lines(_) => {
-                let line = with_details(prefix_text(&moved, total), &self.details);
+                let line = with_details(prefix_text(&update_progress, total), &self.details);
                 self.write(&line);
             }
         }
@@ -215,18 +221,18 @@ impl MetricSink for TerminalSink {
 }
 
 /// The most important values: step, loss, and remaining time.
-fn prefix_text(moved: &Moved, total_steps: u64) -> String {
-    let mut text = format!("step {}/{total_steps}", moved.step as u64);
-    if let Some(loss) = moved.loss {
+fn prefix_text(update_progress: &ProgressUpdate, total_steps: u64) -> String {
+    let mut text = format!("step {}/{total_steps}", update_progress.step as u64);
+    if let Some(loss) = update_progress.loss {
         text += &format!("  loss {loss:.4}");
     }
-    if let Some(secs) = moved.remaining_secs {
+    if let Some(secs) = update_progress.remaining_secs {
         text += &format!("  eta {}", duration_text(secs));
     }
     text
 }
 
-/// As many fields as fit, in order of importance.
+/// Joins the fields that fit, in order of importance.
 fn fit_fields(fields: &[String], columns: usize) -> String {
     let mut text = String::new();
     for field in fields {
@@ -300,7 +306,8 @@ fn retriever_details(record: &RetrieverRecord) -> Vec<String> {
     fields
 }
 
-/// Table of an evaluation: metrics that select checkpoints first, next to the previous evaluation.
+/// Table of an evaluation next to the previous one. Metrics that select the best checkpoint come
+/// first.
 fn eval_text(
     record: &EvalRecord,
     total_steps: u64,
@@ -449,14 +456,14 @@ step 40/400  evaluated in 1h02m
         let mut sink = TerminalSink::lines(400, Box::new(shared.clone()));
         for (seconds, remaining_secs) in [(1.0, None), (9.0, Some(4e3)), (11.0, Some(3e3))] {
             sink.drawn = None;
-            sink.moved(&Moved {
+            sink.update_progress(&ProgressUpdate {
                 step: 0.5,
                 loss: None,
                 elapsed_secs: seconds,
                 remaining_secs,
             });
         }
-        sink.moved(&Moved {
+        sink.update_progress(&ProgressUpdate {
             step: 1.5,
             loss: Some(0.5),
             elapsed_secs: 20.0,
@@ -494,7 +501,7 @@ step 40/400  evaluated in 1h02m
 
     /// Invariant: A failing log writer or closed pipe never stops a run.
     #[test]
-    fn a_reader_that_went_away_does_not_stop_the_run() {
+    fn a_closed_output_does_not_stop_the_run() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -1,5 +1,5 @@
-//! Writes turns in Go's template language, with Ollama's variables: `.Messages` with `.Role` and
-//! `.Content`.
+//! Writes turns in Go's template language, with Ollama's variables: `.Messages`, each with `.Role`
+//! and `.Content`.
 //!
 //! # Source
 //!
@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use super::turns::{Stripped, Turn, Turns};
 
-/// The turns as a template. `default_system` is used for conversations without a system message.
+/// Translates turns to a template. `default_system` is for conversations without a system message.
 pub(super) fn go_template(turns: &Turns, default_system: Option<&str>) -> String {
     let mut strippers = Strippers::default();
     let system = strippers.turn(&turns.system);
@@ -65,14 +65,14 @@ pub(super) fn go_template(turns: &Turns, default_system: Option<&str>) -> String
     template
 }
 
-/// Templates that strip a text, because Go's templates have no function for it.
+/// Templates that strip a string, because Go's templates have no function for it.
 #[derive(Default)]
 struct Strippers<'t> {
     named: Vec<&'t Stripped>,
 }
 
 impl<'t> Strippers<'t> {
-    /// The actions that print a message.
+    /// The actions that print a turn.
     fn turn(&mut self, turn: &'t Turn) -> String {
         let [before, after] = [&turn.before, &turn.after].map(|text| go_print(text));
         format!("{before}{}{after}", self.content(&turn.stripped))
@@ -99,7 +99,7 @@ impl<'t> Strippers<'t> {
     }
 }
 
-/// Defines a template that prints a stripped text: it removes one character and calls itself with
+/// Defines a template that prints a stripped string: it removes one character and calls itself with
 /// the rest. Characters are compared by their bytes, because Go's `slice` uses byte offsets.
 fn definition(name: &str, stripped: &Stripped) -> String {
     let mut text = format!("{{{{- define \"{name}\" }}}}");
@@ -133,7 +133,8 @@ fn definition(name: &str, stripped: &Stripped) -> String {
     text + "{{- else }}{{ . }}{{- end }}{{- end }}"
 }
 
-/// An action that prints a text, so that neighbouring tags do not strip its whitespace.
+/// An action that prints a string literal. Unlike plain text, neighbouring tags do not strip its
+/// whitespace.
 fn go_print(text: &str) -> String {
     match text {
         "" => String::new(),

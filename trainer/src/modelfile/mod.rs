@@ -1,7 +1,7 @@
 //! Writes Ollama's `Modelfile`: the prompt template, the stop tokens and the system message.
 //!
-//! Ollama has its own templates, in Go's language. Nearly all chat templates write one turn after
-//! another and can be translated (`turns`, `go_template`).
+//! Ollama uses Go's template language. Nearly all chat templates write one turn after another, so
+//! they can be translated (`turns`, `go_template`).
 //!
 //! # Source
 //!
@@ -27,9 +27,9 @@ pub const MODELFILE: &str = "Modelfile";
 pub struct Modelfile {
     /// Content of the file.
     pub text: String,
-    /// Why it has no `TEMPLATE`.
+    /// Why there is no `TEMPLATE`, if so.
     pub lacks_template: Option<String>,
-    /// Whether the chat template renders tools and tool calls and the `TEMPLATE` does not.
+    /// Whether the chat template renders tools or tool calls, but the `TEMPLATE` does not.
     pub lacks_tools: bool,
     /// Stop tokens that a `Modelfile` cannot represent.
     pub lacks_stops: Vec<String>,
@@ -42,7 +42,7 @@ pub struct ModelfileParts<'a> {
     pub model: &'a str,
     /// The chat template of training.
     pub template: &'a ChatTemplate,
-    /// Token that the server adds before each prompt, because of the model's file.
+    /// Token that the server adds before each prompt, according to the model file.
     pub added_bos: Option<&'a str>,
     /// System message for conversations without one.
     pub system: Option<&'a str>,
@@ -53,13 +53,13 @@ pub struct ModelfileParts<'a> {
 }
 
 impl Modelfile {
-    /// Remarks on missing parts, for the user.
+    /// Remarks about missing parts, for the user.
     pub fn lines(&self) -> Vec<String> {
         let template = self.lacks_template.iter().map(|reason| {
             format!(
                 "the Modelfile has no TEMPLATE, because the chat template does more than write one turn \
-                 after another ({reason}): current versions of Ollama run the chat template in the model \
-                 file, earlier ones guess a similar one; check the prompts that your version sends, or \
+                 after another ({reason}): current versions of Ollama use the chat template in the model \
+                 file, and earlier ones guess a similar template; check the prompts that your version sends, or \
                  write a TEMPLATE"
             )
         });
@@ -79,8 +79,8 @@ impl Modelfile {
     }
 }
 
-/// Whether a `TEMPLATE` has to write `bos` itself: not every conversation begins with it, or the
-/// part that writes it first may be repeated.
+/// Whether a `TEMPLATE` must write `bos` itself: because not every conversation begins with it, or
+/// because the part that writes the first one may be repeated.
 pub fn must_write(template: &ChatTemplate, bos: &str) -> bool {
     Turns::parse(template).is_ok_and(|turns| !turns.begin_with(bos))
 }
@@ -92,7 +92,7 @@ pub fn must_write(template: &ChatTemplate, bos: &str) -> bool {
 /// The system message needs a `TEMPLATE`, but the chat template cannot be translated.
 pub fn modelfile(parts: &ModelfileParts<'_>) -> Result<Modelfile, Error> {
     let mut text = format!("FROM ./{}\n", parts.model);
-    // An empty SYSTEM has no effect: the template's own message would be used.
+    // An empty SYSTEM has no effect in Ollama, which would then use the template's own message.
     let own_system = parts.system.filter(|system| !system.is_empty());
     let quoted_system = own_system.and_then(quote);
     let default_system = parts.system.filter(|_| quoted_system.is_none());
@@ -129,7 +129,7 @@ pub fn modelfile(parts: &ModelfileParts<'_>) -> Result<Modelfile, Error> {
     if let Some(context) = parts.context {
         text.push_str(&format!("PARAMETER num_ctx {context}\n"));
     }
-    // As in evaluations; earlier versions of Ollama penalise repetition by default.
+    // Evaluations also use these values. Earlier versions of Ollama penalise repetition by default.
     text.push_str("PARAMETER temperature 0\nPARAMETER repeat_penalty 1\n");
     Ok(Modelfile {
         text,
@@ -139,19 +139,18 @@ pub fn modelfile(parts: &ModelfileParts<'_>) -> Result<Modelfile, Error> {
     })
 }
 
-/// Characters that Go prints (`strconv.IsPrint`) in every Go version, by Unicode version, and
-/// characters that separate words or lines.
+/// Characters that are printable in every Go version (`strconv.IsPrint`, limited by Unicode
+/// version), and characters that separate words or lines.
 static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
     let class = r"^(?:[ \t\r\n]|[[\p{L}\p{M}\p{N}\p{P}\p{S}]&&\p{Age:12.0}])*$";
     Regex::new(class).unwrap_or_else(|error| unreachable!("{class}: {error}"))
 });
 
-/// Quotes a text for a `Modelfile`, which has no escape sequences; `None` if it cannot be
-/// represented.
+/// Quotes a string for a `Modelfile`, which has no escape sequences; `None` if this is impossible.
 fn quote(text: &str) -> Option<String> {
     const QUOTES: &str = "\"\"\"";
     let quoted = format!("{QUOTES}{text}{QUOTES}");
-    // Ollama looks for the closing quotes at each line end.
+    // Ollama looks for the closing quotes at the end of each line.
     let line_ends = text
         .match_indices(['\n', '\r'])
         .map(|(idx, _)| idx + QUOTES.len());
@@ -159,8 +158,8 @@ fn quote(text: &str) -> Option<String> {
         let before = quoted[..end].trim();
         before.len() >= 2 * QUOTES.len() && before.ends_with(QUOTES)
     };
-    let is_whole = !line_ends.into_iter().any(ends_early);
-    (is_whole && PRINTABLE.is_match(text)).then_some(quoted)
+    let is_representable = !line_ends.into_iter().any(ends_early);
+    (is_representable && PRINTABLE.is_match(text)).then_some(quoted)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Compares the prompts that Ollama makes from a `Modelfile` with those of training. Ollama is
-//! replaced by a reader written from its documentation.
+//! Compares the prompts that Ollama builds from a `Modelfile` with the prompts of training. A
+//! parser written from Ollama's documentation replaces Ollama.
 
 mod go;
 
@@ -12,7 +12,7 @@ use super::*;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
 
-/// The templates of the fixtures and the built-in ones, by name.
+/// The templates of the fixtures and the built-in templates, with their names.
 fn templates() -> Vec<(String, ChatTemplate)> {
     let cases = std::fs::read(format!("{FIXTURES}/chat_templates/cases.json")).unwrap();
     let cases: serde_json::Value = serde_json::from_slice(&cases).unwrap();
@@ -72,8 +72,8 @@ fn parts(template: &ChatTemplate) -> ModelfileParts<'_> {
     }
 }
 
-/// Prompt that Ollama makes of messages. It joins consecutive messages of a role, and puts the
-/// `SYSTEM` of the `Modelfile` first if there is no system message.
+/// The prompt that Ollama builds from messages. It joins consecutive messages of a role, and starts
+/// with the `SYSTEM` of the `Modelfile` if there is no system message.
 pub(crate) fn rendered_by_ollama(modelfile: &str, messages: &[(Role, &str)]) -> String {
     let commands = commands(modelfile);
     let text = |name: &str| {
@@ -103,7 +103,7 @@ pub(crate) fn rendered_by_ollama(modelfile: &str, messages: &[(Role, &str)]) -> 
     Template::parse(text("TEMPLATE").unwrap()).execute(&fields)
 }
 
-/// Prompt of training.
+/// The prompt of training.
 fn rendered_by_template(template: &ChatTemplate, messages: &[(Role, &str)]) -> String {
     let messages = messages
         .iter()
@@ -113,7 +113,7 @@ fn rendered_by_template(template: &ChatTemplate, messages: &[(Role, &str)]) -> S
         .unwrap()
 }
 
-/// Chats of one to three turns, with and without a system message, with texts from `make`.
+/// Chats of one to three turns, with and without a system message; `make` creates the contents.
 fn chats(make: impl Fn(usize) -> String) -> Vec<Vec<(Role, String)>> {
     let roles = [
         Role::System,
@@ -139,7 +139,7 @@ fn as_strs(chat: &[(Role, String)]) -> Vec<(Role, &str)> {
         .collect()
 }
 
-/// Texts that quoting, escaping or stripping could change.
+/// Strings that quoting, escaping or stripping could change.
 const TEXTS: [&str; 9] = [
     "What is 2 + 2?",
     " \n\t blanks \u{3000}\u{a0}\r\n",
@@ -178,7 +178,7 @@ fn ollama_sends_the_prompts_of_training_for_each_template() {
                     expected,
                     "{name} {text:?}"
                 );
-                // The server adds the token before the output of the Modelfile.
+                // The server adds the token before the output of the `TEMPLATE`.
                 let with_bos = bos.clone().unwrap_or_default() + &rendered_by_ollama(&added, &chat);
                 assert_eq!(with_bos, expected, "{name} {text:?}");
             }
@@ -226,7 +226,7 @@ fn a_template_omits_only_the_token_that_the_server_adds() {
     assert_eq!(render(turns, "<s>", false), (true, "<s>[Hi]".to_owned()));
 }
 
-/// A chat template whose system message is a part of the first turn.
+/// A chat template that writes the system message into the first user turn.
 const JOINED: &str = "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}<u>{{ m.content }}\n\n\
                       {% else %}{% if not loop.previtem or loop.previtem.role != 'system' %}<{{ m.role[0] }}>\
                       {% endif %}{{ m.content | trim }}</>{% endif %}{% endfor %}\
@@ -244,7 +244,7 @@ fn a_system_message_of_training_is_sent_unchanged() {
         ("He said \"\"\"no\"\"\" again", true),
         ("Ends in three\"\"\"", true),
         ("\"\"\nnext", true),
-        // Ollama would cut these early, or drop a character.
+        // Ollama would end these strings early, or drop a character.
         ("first\"\"\"\nsecond", false),
         ("first \"\"\"  \r\nsecond", false),
         ("\"\"\"\n\"\"\"", false),
@@ -307,7 +307,7 @@ fn an_unrepresentable_system_message_is_refused() {
 }
 
 #[test]
-fn a_template_of_turns_that_leaves_out_tools_is_named() {
+fn a_template_without_tools_is_reported() {
     let with_tools = format!("{{% if tools %}}{{{{ tools | tojson }}}}\n{{% endif %}}{PLAIN}");
     let with_calls = PLAIN.replace(
         "{{ m.content }}",

@@ -1,12 +1,12 @@
-//! Whether a chat template renders tools, which a `TEMPLATE` of turns cannot.
+//! Detects whether a chat template renders tools, which a `TEMPLATE` cannot.
 
 use serde_json::{Map, json};
 use tooltune_template::{ChatTemplate, Conversation, GenerationPrompt, Message, Role, ToolCall};
 
-/// A tool name that no template writes by itself.
+/// A tool name that no template contains.
 const TOOL: &str = "zq6tool";
 
-/// Whether the template writes the tools of a conversation, or the tool calls of its messages.
+/// Whether the template renders the tools of a conversation, or the tool calls in messages.
 pub(super) fn renders_tools(template: &ChatTemplate) -> bool {
     let question = Message::new(Role::User, "Zq1asked");
     let tool = json!({"type": "function", "function": {

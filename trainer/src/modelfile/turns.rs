@@ -1,14 +1,14 @@
-//! Describes a chat template as a sequence of turns: the text that it writes around each message.
+//! Describes a chat template as a sequence of turns: the text around each message.
 //!
-//! The parts are found by rendering conversations with known texts. They are accepted only if they
-//! reproduce other conversations, with quotes, whitespace and several turns.
+//! The parts are found by rendering conversations with known messages. They are accepted only if
+//! they reproduce the prompts of other conversations, with quotes, whitespace and several turns.
 
 use tooltune_template::{ChatTemplate, Conversation, GenerationPrompt, Message, Role};
 
-/// Texts that no template writes by itself.
+/// Messages that no template contains.
 const TEXTS: [&str; 4] = ["Zq0system", "Zq1asked", "Zq2answered", "Zq3again"];
 
-/// A text that templates must not change.
+/// A message that templates must not change.
 const VERBATIM: &str = "Zq4 \"one\" 'two' \\n\n\n<three> & {{ four }}  ü \u{a0}five";
 
 /// Characters that Python's `str.strip` removes.
@@ -19,7 +19,7 @@ const BLANKS: [char; 29] = [
     '\u{205f}', '\u{3000}',
 ];
 
-/// Characters that a template strips from the two ends of a text.
+/// Characters that a template strips from both ends of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Stripped {
     /// Stripped from the start.
@@ -34,14 +34,15 @@ impl Stripped {
         self.start.is_empty() && self.end.is_empty()
     }
 
-    /// The text as the template writes it.
+    /// Strips `text` like the template.
     pub(super) fn apply<'t>(&self, text: &'t str) -> &'t str {
         let text = text.trim_start_matches(&*self.start);
         text.trim_end_matches(&*self.end)
     }
 }
 
-/// Text that the template writes around a message, and characters that it strips from it.
+/// The text that the template writes around a message, and the characters that it strips from the
+/// message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) before: String,
@@ -64,11 +65,11 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Finds the parts of a template.
+    /// Parses a template into its parts.
     ///
     /// # Errors
     ///
-    /// A description of features other than writing one turn after another.
+    /// The template does more than write one turn after another; the error describes what.
     pub(super) fn parse(template: &ChatTemplate) -> Result<Self, String> {
         let [system, asked, answered, again] = TEXTS;
         let known = [
@@ -112,7 +113,7 @@ impl Turns {
         };
         let (after_system, user_after_system) = match system_to_user.strip_suffix(before_user) {
             Some(after_system) => (after_system, None),
-            // Both are parts of one turn, which begins before the system message.
+            // The system message is part of the first user turn.
             None => (system_to_user, Some(turn("", after_user))),
         };
         Some(Self {
@@ -129,10 +130,10 @@ impl Turns {
         })
     }
 
-    /// Compares other conversations, made from the parts, with the output of the template.
+    /// Builds other conversations from the parts and compares them with the output of the template.
     fn check(&self, template: &ChatTemplate) -> Result<(), String> {
         let blanks = |text: &str| format!(" \n\t{text}\r\n \u{3000}");
-        let of_texts = |make: &dyn Fn(&str) -> String| {
+        let chats_with = |make: &dyn Fn(&str) -> String| {
             let roles = [Role::System, Role::User, Role::Assistant, Role::User];
             let roles = roles.into_iter().chain([Role::Assistant, Role::User]);
             let texts = roles.enumerate().map(|(idx, role)| (role, idx));
@@ -140,12 +141,15 @@ impl Turns {
             texts.collect::<Vec<(Role, String)>>()
         };
         for (texts, reason) in [
-            (of_texts(&str::to_owned), "its turns differ by position"),
+            (chats_with(&str::to_owned), "its turns differ by position"),
             (
-                of_texts(&|_| VERBATIM.to_owned()),
+                chats_with(&|_| VERBATIM.to_owned()),
                 "it changes the texts of messages",
             ),
-            (of_texts(&blanks), "it strips texts differently by position"),
+            (
+                chats_with(&blanks),
+                "it strips texts differently by position",
+            ),
         ] {
             let texts: Vec<(Role, &str)> =
                 texts.iter().map(|(role, text)| (*role, &**text)).collect();
@@ -158,7 +162,7 @@ impl Turns {
                 &texts[1..4],
                 &texts[1..6],
             ] {
-                if self.written(conversation) != prompt(template, conversation)? {
+                if self.build(conversation) != prompt(template, conversation)? {
                     return Err(reason.to_owned());
                 }
             }
@@ -166,8 +170,8 @@ impl Turns {
         Ok(())
     }
 
-    /// A conversation made from the parts.
-    fn written(&self, conversation: &[(Role, &str)]) -> String {
+    /// Builds the prompt of a conversation from the parts.
+    fn build(&self, conversation: &[(Role, &str)]) -> String {
         let mut text = match conversation.first() {
             Some((Role::System, _)) => String::new(),
             _ => self.opening.clone(),
@@ -187,12 +191,12 @@ impl Turns {
         text + &self.generation
     }
 
-    /// Whether each conversation begins with this text, all of it in one part.
+    /// Whether the first part of each conversation begins with `text`.
     pub(super) fn begin_with(&self, text: &str) -> bool {
         self.opening.starts_with(text) && self.system.before.starts_with(text)
     }
 
-    /// Removes this text from the start of each conversation that begins with it.
+    /// Removes `text` from the start of conversations that begin with it.
     pub(super) fn without_beginning(mut self, text: &str) -> Self {
         for part in [&mut self.opening, &mut self.system.before] {
             if let Some(rest) = part.strip_prefix(text) {
@@ -203,8 +207,8 @@ impl Turns {
     }
 }
 
-/// Finds the characters that the template strips from the text of message `at`, each tested
-/// separately; `whole` is the prompt without additional characters.
+/// Finds the characters that the template strips from message `idx`, by testing each of them.
+/// `rendered` is the prompt without additional characters.
 fn stripped(
     template: &ChatTemplate,
     known: &[(Role, &str)],
@@ -234,7 +238,7 @@ fn stripped(
     Ok(stripping)
 }
 
-/// The prompt of a conversation, as in training and evaluations.
+/// Renders the prompt of a conversation, as in training and evaluations.
 fn prompt(template: &ChatTemplate, conversation: &[(Role, &str)]) -> Result<String, String> {
     let text = template.render_answer_prompt(&of_messages(conversation));
     text.map_err(describe_error)

@@ -1,8 +1,8 @@
-//! Reads the shape of a decoder from a Hugging Face `config.json`, or names the invalid field.
+//! Reads the shape of a decoder from a Hugging Face `config.json`. Errors name the invalid field.
 //!
 //! One struct serves all families; [`super::families`] describes their differences. An unsupported
-//! field that would change the function is an error, never ignored. An absent field has its default
-//! in transformers 5.23.
+//! field that would change the computation is an error. An absent field has its default value in
+//! transformers 5.23.
 
 use std::borrow::Cow;
 
@@ -17,11 +17,11 @@ use super::families::{self, Bias, FAMILIES, Family, LINEAR, Projections};
 use super::foreign_keys;
 use super::layers::{self, LayerKind, Mixer};
 use super::linear_attention::LinearShape;
-use super::multipliers::{Multiplied, QueryGrowth};
+use super::multipliers::{FamilyMultipliers, QueryScaling};
 use super::rotary::{self, RopeScaling, Rotary};
 use crate::budgets::{MODEL_HEAD_DIM, MODEL_LAYERS, MODEL_PARAMETERS};
 
-/// Reason why a `config.json` is not a supported decoder.
+/// Why a `config.json` is not a supported decoder.
 #[derive(Debug, Error)]
 pub enum DecoderConfigError {
     /// Unsupported architecture.
@@ -110,8 +110,8 @@ pub struct DecoderConfig {
     pub layers: Vec<LayerKind>,
     /// Sizes of linear attention, if the family has it.
     pub linear: Option<LinearShape>,
-    /// Scaling of queries with their position beyond the context of pre-training.
-    pub query_growth: Option<QueryGrowth>,
+    /// Scaling of queries by position, beyond the context of pre-training.
+    pub query_scaling: Option<QueryScaling>,
     /// Factor on embeddings.
     pub embedding_multiplier: f64,
     /// Factor on attention scores; `None` means the inverse square root of the head size.
@@ -126,13 +126,13 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// Reads the fields of `config.json`, with rotary settings as normalised by
+    /// Reads the fields of `config.json`. Its rotary settings must be normalised by
     /// `tooltune_checkpoints::model_files::ModelFiles::read_config`.
     ///
     /// # Errors
     ///
     /// The `model_type` is unknown, a field is missing or of the wrong type, or a field requires an
-    /// unsupported computation (other activations, soft caps, other RoPE scalings).
+    /// unsupported computation (unsupported activations, soft caps or RoPE scalings).
     pub fn from_json(json: &Value) -> Result<Self, DecoderConfigError> {
         let model_type = string(json, "model_type")?;
         let Some(family) = families::of_model_type(&model_type) else {
@@ -159,7 +159,7 @@ impl DecoderConfig {
                 hint,
             ));
         }
-        let multipliers = Multiplied::from_json(json, rules.multipliers, hidden_size)?;
+        let multipliers = FamilyMultipliers::from_json(json, rules.multipliers, hidden_size)?;
         if rules.rotary.requires_rope_parameters && json.get("rope_theta").is_none() {
             return Err(wrong_field(
                 json,
@@ -169,7 +169,7 @@ impl DecoderConfig {
         }
         let rotary = Rotary {
             theta: optional_number(json, "rope_theta")?.unwrap_or(rules.rotary.theta),
-            dim: rotary::turned_numbers(json, rules.rotary.partial, head_dim)?,
+            dim: rotary::rotated_dim(json, rules.rotary.partial, head_dim)?,
             scaling: RopeScaling::None,
         };
         let context = rotary::Context {
@@ -186,7 +186,7 @@ impl DecoderConfig {
             }),
             None => None,
         };
-        let is_there = |bias: Bias| match bias {
+        let has_bias = |bias: Bias| match bias {
             Bias::Always => Ok(true),
             Bias::Never => Ok(false),
             Bias::Flag(key) => {
@@ -197,7 +197,7 @@ impl DecoderConfig {
         let config = Self {
             layers: layers::from_json(json, rules, num_hidden_layers)?,
             linear: LinearShape::from_json(json, rules)?,
-            query_growth: QueryGrowth::from_json(json, &scaling)?,
+            query_scaling: QueryScaling::from_json(json, &scaling)?,
             rotary: Rotary { scaling, ..rotary },
             local_rotary,
             embedding_multiplier: multipliers.embedding,
@@ -214,8 +214,8 @@ impl DecoderConfig {
             rms_norm_eps: number(json, "rms_norm_eps")?,
             max_position_embeddings,
             tie_word_embeddings: flag(json, "tie_word_embeddings", rules.default_tie)?,
-            qkv_bias: is_there(family.biases.qkv)?,
-            o_bias: is_there(family.biases.output)?,
+            qkv_bias: has_bias(family.biases.qkv)?,
+            o_bias: has_bias(family.biases.output)?,
             dropouts: dropouts(json, rules)?,
             family,
         };
@@ -269,8 +269,8 @@ impl DecoderConfig {
             return Err(DecoderConfigError::unsupported(
                 "rope_theta",
                 self.rotary.theta,
-                "with the factor of rope_scaling it makes rotary frequencies that are not \
-                       finite; fetch or convert the model again",
+                "with the factor of rope_scaling, the rotary frequencies are not finite; \
+                     fetch or convert the model again",
             ));
         }
         Ok(())
@@ -284,7 +284,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Context of pre-training, if longer texts have other rotary frequencies.
+    /// Context of pre-training, if longer texts have different rotary frequencies.
     pub fn short_context(&self) -> Option<usize> {
         self.rotary.long_frequencies().map(|(context, _)| context)
     }
@@ -316,8 +316,8 @@ fn dropouts(
     Ok(dropouts)
 }
 
-/// Number of key/value heads. If the key is absent the family's default, if it is `null` one per
-/// query head.
+/// Number of key/value heads: the family's default if the key is absent, and one per query head if
+/// it is `null`.
 fn key_value_heads(
     json: &Value,
     rules: &ConfigRules,
@@ -337,7 +337,7 @@ fn refuse_unsupported(json: &Value, rules: &ConfigRules) -> Result<(), DecoderCo
     let unsupported = |field, value: &Value, hint: &'static str| {
         Err(DecoderConfigError::unsupported(field, value, hint))
     };
-    // Some families write `hidden_activation`; both fields must agree.
+    // Some families also write `hidden_activation`; both fields must agree.
     for field in ["hidden_act", "hidden_activation"] {
         let known = Some(rules.hidden_act);
         if let Some(value) = json.get(field).filter(|v| v.as_str() != known) {
@@ -376,7 +376,7 @@ mod tests {
         })
     }
 
-    /// The config of a Llama with these fields, or the error.
+    /// Parses the config of a Llama with these fields.
     fn llama_with(fields: Value) -> Result<DecoderConfig, String> {
         let mut file = llama();
         let fields = fields.as_object().unwrap().clone();
@@ -404,7 +404,7 @@ mod tests {
             } => original_max_position_embeddings,
             other => panic!("{other:?}"),
         };
-        // The values of `AutoConfig` of transformers 5.23.
+        // The values of transformers 5.23's `AutoConfig`.
         for (fields, expected) in [
             (json!({"rope_scaling": llama3(json!({key: 2048}))}), 2048.0),
             (
@@ -540,7 +540,7 @@ mod tests {
         };
         let [near, far] = [Some(4096), None];
         assert_eq!(parse("olmo3", 4), [near, near, near, far]);
-        // These have no window by default.
+        // These families have no window by default.
         for model_type in ["llama", "phi3", "granite", "seed_oss", "smollm3"] {
             assert_eq!(parse(model_type, 2), [far; 2], "{model_type}");
         }
@@ -548,18 +548,18 @@ mod tests {
 
     #[test]
     fn blocks_without_rotation_match_transformers() {
-        let turned = |more: Value| -> Vec<bool> {
+        let rotates = |more: Value| -> Vec<bool> {
             let mut fields = json!({"model_type": "smollm3", "num_hidden_layers": 4});
             let more = more.as_object().unwrap().clone();
             fields.as_object_mut().unwrap().extend(more);
             let layers = llama_with(fields).unwrap().layers;
-            let turned = layers.iter().map(|layer| layer.rotation != Rotation::None);
-            turned.collect()
+            let rotates = layers.iter().map(|layer| layer.rotation != Rotation::None);
+            rotates.collect()
         };
-        assert_eq!(turned(json!({})), [true, true, true, false]);
+        assert_eq!(rotates(json!({})), [true, true, true, false]);
         let each = json!({"no_rope_layer_interval": 2});
-        assert_eq!(turned(each), [true, false, true, false]);
+        assert_eq!(rotates(each), [true, false, true, false]);
         let list = json!({"no_rope_layers": [0, 1, 1, 0, 1], "no_rope_layer_interval": 2});
-        assert_eq!(turned(list), [false, true, true, false]);
+        assert_eq!(rotates(list), [false, true, true, false]);
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn optional_count(
     match json.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
-            // The limit 2^32 keeps the product of two sizes within 64 bits.
+            // With the limit 2^32, the product of two sizes fits into 64 bits.
             Some(n) if n > 0 && n < 1 << 32 => Ok(Some(n as usize)),
             _ => Err(wrong_field(json, field, "a whole number above 0")),
         },

@@ -1,9 +1,9 @@
-//! Llama-like causal decoder, from token ids of packed documents to hidden states.
+//! A Llama-like causal decoder: computes hidden states from the token IDs of packed documents.
 //!
 //! All decoder families use this struct; [`super::families`] describes their differences. The
-//! blocks are public because training runs them one by one: no autodiff graph spans the whole
-//! model. The residual stream is f32; values between two operations of a block have the compute
-//! dtype.
+//! blocks are public because training runs them one by one, so that no autodiff graph spans the
+//! whole model. The residual stream is f32; activations between two operations of a block have the
+//! compute dtype.
 
 use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention};
@@ -24,30 +24,30 @@ use tooltune_kernels::{
 use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
-use super::multipliers::QueryGrowth;
+use super::multipliers::QueryScaling;
 use super::rotary::{Rotary, TokenFrequencies};
 use tooltune_kernels::DropoutKey;
 
-/// The network without autodiff, including the adapters of its projections.
+/// The network without autodiff, with the adapters of its projections.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     /// Shape and constants.
     pub config: DecoderConfig,
-    /// `[v, d]`, frozen.
+    /// The embedding, `[v, d]`, frozen.
     pub embed_tokens: FrozenWeight,
-    /// The operations in order of application.
+    /// The blocks, in order.
     pub blocks: Vec<Block>,
     /// Weight of the final norm, `[d]`.
     pub norm: Tensor<1>,
-    /// `[v, d]`, frozen; the embedding itself if the head is tied.
+    /// The head, `[v, d]`, frozen; the embedding itself if the head is tied.
     pub lm_head: FrozenWeight,
     /// Fully trained head and embedding.
-    pub trained: TrainedTables,
+    pub trained: TrainedMatrices,
 }
 
 /// Head and embedding in f32, `[v, d]`, if they are trained.
 #[derive(Debug, Clone, Default)]
-pub struct TrainedTables {
+pub struct TrainedMatrices {
     /// The head.
     pub lm_head: Option<Tensor<2>>,
     /// The embedding.
@@ -67,11 +67,12 @@ pub struct Block {
     pub linear: Option<GatedDeltaNet>,
     /// Attention kind.
     pub kind: LayerKind,
-    /// Its linear layers.
+    /// The linear layers of the block.
     pub projections: &'static Projections,
-    /// The linear layers, with those that share an input stacked as in [`Projections::stacks`].
+    /// The weights of the linear layers. Layers that share an input are stacked, as in
+    /// [`Projections::stacks`].
     pub stacks: [StackedLinear; 4],
-    /// Whether the block is only run for its gradients, and its output is not used.
+    /// Whether the block is run only for its gradients, so that its output is not used.
     pub unread: bool,
 }
 
@@ -92,10 +93,10 @@ pub struct BatchContext {
     /// Rotary tables of sliding-window blocks, if they differ.
     pub local_rope: Option<RopeTable>,
     /// Factor on the queries of each token, `[n, 1, 1]`, if it is not 1.
-    pub query_growth: Option<Tensor<3>>,
+    pub query_scaling: Option<Tensor<3>>,
     /// Boundaries of the documents.
     pub documents: Documents,
-    /// Numbers of heads and constants of the family.
+    /// Head counts and constants of the family.
     pub shape: BlockShape,
 }
 
@@ -130,7 +131,8 @@ pub struct AttentionInputs {
 }
 
 impl BatchContext {
-    /// Makes the tables for tokens at `position_ids` in documents with boundaries `cu_seqlens`.
+    /// Creates the tables for tokens at `position_ids`, in documents with the boundaries
+    /// `cu_seqlens`.
     pub fn new(decoder: &Decoder, position_ids: &[u32], cu_seqlens: &[usize]) -> Self {
         let mut is_long = Vec::new();
         if let Some(original) = decoder.config.short_context() {
@@ -143,8 +145,8 @@ impl BatchContext {
         Self::with_long(decoder, position_ids, cu_seqlens, &is_long)
     }
 
-    /// As [`Self::new`]. `is_long` marks tokens of texts longer than the context of pre-training;
-    /// it may be shorter than the tokens.
+    /// Like [`Self::new`]. `is_long` marks tokens of texts longer than the context of pre-training;
+    /// it may have fewer entries than there are tokens.
     pub(super) fn with_long(
         decoder: &Decoder,
         position_ids: &[u32],
@@ -156,9 +158,9 @@ impl BatchContext {
         Self {
             rope: table(&config.rotary),
             local_rope: config.local_rotary.as_ref().map(table),
-            query_growth: config
-                .query_growth
-                .and_then(|growth| growth.of(position_ids, &device)),
+            query_scaling: config
+                .query_scaling
+                .and_then(|scaling| scaling.of(position_ids, &device)),
             documents: Documents::new(cu_seqlens, position_ids.len()),
             shape: BlockShape::new(config),
         }
@@ -166,8 +168,8 @@ impl BatchContext {
 }
 
 impl BatchContext {
-    /// Replaces the positions of [`Self::with_long`] in place by the same number of other
-    /// positions, for recorded GPU launches. `query_growth` is unchanged.
+    /// Replaces the positions of [`Self::with_long`] in place by the same number of new positions,
+    /// for recorded GPU launches. `query_scaling` is unchanged.
     pub(super) fn replace_positions(
         &mut self,
         config: &DecoderConfig,
@@ -198,21 +200,21 @@ fn rope_table(
         rotary.attention_factor(),
     );
     let half = frequencies.half();
-    let of_token = |token| frequencies.get(token);
-    RopeTable::by_token(position_ids, half, of_token, factor, device)
+    let token_frequencies = |token| frequencies.get(token);
+    RopeTable::by_token(position_ids, half, token_frequencies, factor, device)
 }
 
-impl QueryGrowth {
-    /// Factor on the queries of each token, `[n, 1, 1]`; `None` if it is 1 for all.
+impl QueryScaling {
+    /// Factor on the queries of each token, `[n, 1, 1]`; `None` if all factors are 1.
     fn of(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
-        let growth = |&position: &u32| {
+        let scaling = |&position: &u32| {
             let contexts = (f64::from(position) / self.context).floor();
             (1.0 + self.beta * contexts.ln_1p()) as f32
         };
-        let growth: Vec<f32> = position_ids.iter().map(growth).collect();
-        let shape = [growth.len(), 1, 1];
-        let grows = growth.iter().any(|&growth| growth != 1.0);
-        grows.then(|| Tensor::from_data(TensorData::new(growth, shape), device))
+        let scaling: Vec<f32> = position_ids.iter().map(scaling).collect();
+        let shape = [scaling.len(), 1, 1];
+        let grows = scaling.iter().any(|&scaling| scaling != 1.0);
+        grows.then(|| Tensor::from_data(TensorData::new(scaling, shape), device))
     }
 }
 
@@ -254,10 +256,11 @@ impl Block {
         self.after_attention(x, attended, context.shape, dropout, Some(shared))
     }
 
-    /// [`Block::forward`] for the rows `rows` only, in their order: `[n, d]` to `[m, d]`.
+    /// Like [`Block::forward`], but returns only the rows `rows`, in their order: `[n, d]` to `[m,
+    /// d]`.
     ///
-    /// The other rows of the last block are only used as keys and values of attention. Dropout
-    /// after attention uses the new row numbers.
+    /// The last block needs its other rows only for the keys and values of attention. Dropout after
+    /// attention uses the new row numbers.
     pub fn forward_rows(
         &self,
         x: Tensor<2>,
@@ -265,7 +268,7 @@ impl Block {
         dropout: Option<DropoutKey>,
         rows: &RowIndices,
     ) -> Tensor<2> {
-        // The residual stream is a different tensor, with only the selected rows.
+        // From here, the residual stream contains only the selected rows.
         let attended = self.mix_tokens(&x, context, dropout, None);
         let [n, heads, size] = attended.dims();
         let attended = select_rows(attended.reshape([n, heads * size]), rows);
@@ -274,7 +277,7 @@ impl Block {
         self.after_attention(select_rows(x, rows), attended, context.shape, dropout, None)
     }
 
-    /// Output of attention or linear attention for each token, `[n, heads, size]`.
+    /// Output of attention or linear attention, per token: `[n, heads, size]`.
     fn mix_tokens(
         &self,
         x: &Tensor<2>,
@@ -283,14 +286,14 @@ impl Block {
         shared: Option<&SharedGradient>,
     ) -> Tensor<3> {
         match &self.linear {
-            Some(net) => self.attended_linearly(net, x, context, dropout, shared),
+            Some(net) => self.linear_attention(net, x, context, dropout, shared),
             None => {
                 self.attention_output(self.attention_inputs(x, context, dropout, shared), context)
             }
         }
     }
 
-    /// Attention output for each token, `[n, h, c]`.
+    /// Attention output per token, `[n, h, c]`.
     pub(super) fn attention_output(
         &self,
         inputs: AttentionInputs,
@@ -305,8 +308,8 @@ impl Block {
         with_gates(attended, gates)
     }
 
-    /// Computes the inputs of attention from the residual stream. `shared` is the value for
-    /// [`Block::after_attention`] if that adds to the same stream.
+    /// Computes the inputs of attention from the residual stream. If [`Block::after_attention`]
+    /// adds to the same stream, pass both the same `shared`.
     pub fn attention_inputs(
         &self,
         x: &Tensor<2>,
@@ -333,14 +336,14 @@ impl Block {
             Rotation::Local => rope(heads, local, turned),
             Rotation::None => heads,
         };
-        let qkv = match &context.query_growth {
-            Some(growth) => grow_queries(heads, shape.n_heads, growth),
+        let qkv = match &context.query_scaling {
+            Some(scaling) => scale_queries(heads, shape.n_heads, scaling),
             None => heads,
         };
         AttentionInputs { qkv, gates }
     }
 
-    /// The residual stream after attention's output and the feed-forward block, `[n, d]`.
+    /// Adds the attention output and the feed-forward block to the residual stream, `[n, d]`.
     pub fn after_attention(
         &self,
         x: Tensor<2>,
@@ -435,21 +438,21 @@ impl Block {
     }
 }
 
-/// Last operations of a branch.
+/// The last operations of a branch.
 struct Branch<'a> {
     read: Tensor<2>,
     transform: InputTransform,
     stack: usize,
     norms: &'a BranchNormWeights,
-    /// Set if the stack that read the residual stream shares its gradient.
+    /// Set if the first stack of the branch shares the gradient of the residual stream.
     shared: Option<SharedGradient>,
 }
 
 /// Multiplies the first `n_heads` heads by one factor per token, `[n, 1, 1]`.
-fn grow_queries(heads: Tensor<3>, n_heads: usize, growth: &Tensor<3>) -> Tensor<3> {
+fn scale_queries(heads: Tensor<3>, n_heads: usize, scaling: &Tensor<3>) -> Tensor<3> {
     let (dtype, all) = (heads.dtype(), heads.dims()[1]);
     let queries = heads.clone().narrow(1, 0, n_heads).cast(DType::F32);
-    let queries = queries.mul(growth.clone()).cast(dtype);
+    let queries = queries.mul(scaling.clone()).cast(dtype);
     Tensor::cat(vec![queries, heads.narrow(1, n_heads, all - n_heads)], 1)
 }
 
@@ -480,7 +483,7 @@ impl BlockShape {
 }
 
 impl Block {
-    /// Optional arguments of a stack's product.
+    /// Optional arguments of a stack's matmul.
     pub(super) fn extras(
         &self,
         stack: usize,
@@ -498,7 +501,7 @@ impl Block {
 }
 
 impl Decoder {
-    /// Replaces the trained weight `name`, the head or the embedding, by `values`, `[v, d]`.
+    /// Replaces the trained weight `name` (the head or the embedding) by `values`, `[v, d]`.
     pub fn replace(&mut self, name: &str, values: Tensor<2>) {
         let host: Vec<f32> = values.to_data().iter::<f32>().collect();
         let (dtype, device) = (self.compute_dtype(), self.device());
@@ -523,11 +526,11 @@ impl Decoder {
 
     /// Embeddings of `input_ids`, `[n, d]`, f32. Ids must be below `vocab_size`.
     pub fn embed(&self, input_ids: &[u32]) -> Tensor<2> {
-        self.embed_held(&DeviceIntegers::new(input_ids.to_vec()))
+        self.embed_from_buffer(&DeviceIntegers::new(input_ids.to_vec()))
     }
 
-    /// [`Self::embed`] of ids in a fixed GPU buffer, for recorded launches.
-    pub(super) fn embed_held(&self, input_ids: &DeviceIntegers) -> Tensor<2> {
+    /// Like [`Self::embed`], for IDs in a fixed GPU buffer of recorded launches.
+    pub(super) fn embed_from_buffer(&self, input_ids: &DeviceIntegers) -> Tensor<2> {
         let embedded = embedding_of_device_ids(&self.embed_tokens, input_ids);
         match self.embedding_multiplier() {
             1.0 => embedded,
@@ -535,23 +538,23 @@ impl Decoder {
         }
     }
 
-    /// Final norm, `[n, d]`, in the dtype of the head's product.
+    /// Applies the final norm, `[n, d]`. The result has the input dtype of the head.
     pub fn final_norm(&self, x: Tensor<2>) -> Tensor<2> {
         let output = self.compute_dtype().dtype();
         rms_norm(x, &self.norm, self.config.rms_norm_eps, output)
     }
 
-    /// Logits of normed hidden states: `[m, d]` to `[m, v]`, f32.
+    /// Logits of normalized hidden states: `[m, d]` to `[m, v]`, f32.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         linear_cross_entropy::logits(hidden, &self.lm_head)
     }
 
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub fn compute_dtype(&self) -> ComputeDtype {
         self.lm_head.compute_dtype()
     }
 
-    /// Normed hidden states of every token, `[n, d]`, without dropout.
+    /// Normalized hidden states of every token, `[n, d]`, without dropout.
     pub fn forward(&self, input_ids: &[u32], context: &BatchContext) -> Tensor<2> {
         let x = self.embed(input_ids);
         let x = self
@@ -561,7 +564,7 @@ impl Decoder {
         self.final_norm(x)
     }
 
-    /// Normed hidden states of the rows `rows` only, `[m, d]`, without dropout. The last block
+    /// Normalized hidden states of the rows `rows` only, `[m, d]`, without dropout. The last block
     /// computes only what these rows need.
     pub fn forward_rows(
         &self,
@@ -579,7 +582,7 @@ impl Decoder {
         self.final_norm(last.forward_rows(x, context, None, rows))
     }
 
-    /// The device that holds the weights.
+    /// The device of the weights.
     pub fn device(&self) -> Device {
         self.embed_tokens.device().clone()
     }

@@ -1,6 +1,7 @@
-//! Computes one new token per row, with work that a GPU records once and replays for each token.
+//! Computes one new token per row. A GPU records the kernel launches once and replays them for each
+//! token.
 //!
-//! Only ids, positions and columns change between tokens. They are in fixed buffers
+//! Only IDs, positions and columns change between tokens. They are in fixed buffers
 //! ([`StepInputs`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,12 @@ use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
 use super::layers::Mixer;
 
-/// Least number of tokens per row for which recording, as slow as two tokens, is worthwhile.
-const RECORDED_TOKENS: usize = 8;
+/// Minimum number of tokens per row for which recording pays off: it takes as long as computing two
+/// tokens.
+const MIN_RECORDED_TOKENS: usize = 8;
 
-/// Set when a replay gave wrong results in this process; nothing is recorded afterwards.
-static IS_WRONG: AtomicBool = AtomicBool::new(false);
+/// Set after a replay returned wrong results; this process then stops recording.
+static REPLAY_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// How the next token of a cache is computed.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) enum Route {
     /// Kernels are launched individually.
     Plain,
     /// Kernels are launched and recorded.
-    Records,
+    Recording,
     /// Recorded launches are replayed.
     Recorded(Box<RecordedStep>),
 }
@@ -44,23 +46,24 @@ impl Route {
     pub(super) fn for_tokens(decoder: &Decoder, n_new: usize) -> Self {
         let config = &decoder.config;
         let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
-        // Recording needs fixed buffers: linear attention makes new state tensors for each token,
-        // and query scaling depends on positions.
-        let is_fixed = config.layers.iter().all(is_same) && config.query_growth.is_none();
-        let is_tried = is_fixed && n_new >= RECORDED_TOKENS && !IS_WRONG.load(Ordering::Relaxed);
+        // Recording needs fixed buffers. Linear attention creates new state tensors for each token,
+        // and query scaling depends on positions, so neither can be recorded.
+        let is_fixed = config.layers.iter().all(is_same) && config.query_scaling.is_none();
+        let is_tried =
+            is_fixed && n_new >= MIN_RECORDED_TOKENS && !REPLAY_FAILED.load(Ordering::Relaxed);
         match is_tried && records(&decoder.device()) {
-            true => Self::Records,
+            true => Self::Recording,
             false => Self::Plain,
         }
     }
 }
 
-/// Inputs of a token in each row, other than weights and cache.
+/// Inputs of the next token in each row, apart from weights and cache.
 #[derive(Debug)]
 struct StepInputs {
     token_ids: DeviceIntegers,
     context: BatchContext,
-    /// Columns visible to blocks, for each window size.
+    /// Visible columns, for each window size.
     columns: Vec<(Option<usize>, DeviceColumns)>,
 }
 
@@ -70,7 +73,7 @@ impl StepInputs {
         let mut columns: Vec<(Option<usize>, DeviceColumns)> = Vec::new();
         for layer in &decoder.config.layers {
             if columns.iter().all(|(window, _)| *window != layer.window) {
-                let starts = ends.visible_tokens(layer.window);
+                let starts = ends.first_visible(layer.window);
                 columns.push((layer.window, DeviceColumns::new(&starts, end)));
             }
         }
@@ -87,7 +90,7 @@ impl StepInputs {
         self.context
             .replace_positions(&decoder.config, &ends.positions(), ends.is_long);
         for (window, columns) in &mut self.columns {
-            columns.replace(&ends.visible_tokens(*window), ends.filled + 1);
+            columns.replace(&ends.first_visible(*window), ends.filled + 1);
         }
     }
 
@@ -115,8 +118,8 @@ impl Ends<'_> {
         self.starts.iter().map(position).collect()
     }
 
-    /// First columns that the next token of each row can attend to, within a window.
-    fn visible_tokens(self, window: Option<usize>) -> Vec<usize> {
+    /// First column that the next token of each row can attend to, with a window.
+    fn first_visible(self, window: Option<usize>) -> Vec<usize> {
         let end = self.filled + 1;
         let first = end - window.unwrap_or(end).min(end);
         self.starts.iter().map(|&start| start.max(first)).collect()
@@ -169,8 +172,8 @@ impl Recordable for NewToken<'_> {
         self.inputs.replace(self.decoder, ends, &token_ids);
     }
 
-    /// Logits of the first and the last row. All rows use their inputs in the same way, and reading
-    /// the logits of many rows takes longer than computing a token.
+    /// Returns the logits of the first and last row only. All rows use their inputs in the same
+    /// way, and reading the logits of many rows takes longer than computing a token.
     fn numbers(logits: &Tensor<2>) -> Vec<f32> {
         let [rows, _] = logits.dims();
         let both = [0, rows - 1].map(|row| logits.clone().narrow(0, row, 1).into_data());
@@ -179,7 +182,7 @@ impl Recordable for NewToken<'_> {
 }
 
 impl Decoder {
-    /// Copy of the network for inference, whose adapters need fewer products
+    /// Copy of the network for inference, whose adapters need fewer matmuls
     /// ([`StackedLinear::with_combined_adapter`](tooltune_kernels::StackedLinear::with_combined_adapter)).
     #[must_use]
     pub fn concatenated(&self) -> Self {
@@ -193,7 +196,7 @@ impl Decoder {
         joined
     }
 
-    /// Computes one new token per row and returns its normed hidden state, `[b, d]`.
+    /// Computes one new token per row and returns its normalized hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
         let inputs = StepInputs::new(self, cache.ends(), token_ids);
         let hidden = self.decode_blocks(&mut cache.layers, &inputs);
@@ -203,7 +206,7 @@ impl Decoder {
 
     /// Computes one new token per row and returns its logits, `[b, v]`, f32 or bf16.
     ///
-    /// On a GPU they overwrite the logits of the previous token.
+    /// On a GPU, they overwrite the logits of the previous token.
     ///
     /// # Errors
     ///
@@ -211,7 +214,7 @@ impl Decoder {
     ///
     /// # Panics
     ///
-    /// If the cache is full: a bug of the caller.
+    /// Panics if the cache is full, which is a bug in the caller.
     pub fn next_logits(
         &self,
         cache: &mut KvCache,
@@ -221,7 +224,7 @@ impl Decoder {
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
         assert!(room > 0, "next_logits: {} columns are full", cache.filled);
-        // As `KvCache::ends`, which would borrow the whole cache.
+        // Not `KvCache::ends`, which would borrow the whole cache.
         let ends = Ends {
             starts: &cache.starts,
             filled: cache.filled,
@@ -235,7 +238,7 @@ impl Decoder {
             return Ok(step.logits.clone());
         }
         // A recording also needs room for the column of the next token.
-        if matches!(route, Route::Records) && room > 1 {
+        if matches!(route, Route::Recording) && room > 1 {
             let mut inputs = StepInputs::new(self, ends, token_ids);
             let mut token = NewToken {
                 decoder: self,
@@ -259,7 +262,7 @@ impl Decoder {
                 }
                 Err(error) => {
                     if error == RecordingError::OtherResults {
-                        IS_WRONG.store(true, Ordering::Relaxed);
+                        REPLAY_FAILED.store(true, Ordering::Relaxed);
                     }
                     tracing::warn!(
                         "generation uses individual kernel launches and is several times slower: recording \
@@ -273,15 +276,17 @@ impl Decoder {
         Ok(self.logits(hidden))
     }
 
-    /// Normed hidden states of one new token per row, whose keys and values are added to the cache.
+    /// Computes the normalized hidden states of one new token per row, and adds its keys and values
+    /// to the cache.
     fn decode_blocks(&self, layers: &mut [LayerCache], inputs: &StepInputs) -> Tensor<2> {
         let context = &inputs.context;
-        let mut x = self.embed_held(&inputs.token_ids);
+        let mut x = self.embed_from_buffer(&inputs.token_ids);
         for (cache, block) in layers.iter_mut().zip(&self.blocks) {
             let attended = match (cache, &block.linear) {
                 (LayerCache::Linear(state), Some(net)) => {
                     let state_before = state.clone();
-                    let (attended, next) = block.decoded_linearly(net, &x, context, state_before);
+                    let (attended, next) =
+                        block.decode_linear_attention(net, &x, context, state_before);
                     *state = next;
                     attended
                 }
@@ -293,7 +298,7 @@ impl Decoder {
                     let attended = attention::decode_step(qkv, queries, cache, columns);
                     with_gates(attended, gates)
                 }
-                (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
+                (LayerCache::Linear(_), None) => unreachable!("a cache is created for its blocks"),
             };
             x = block.after_attention(x, attended, context.shape, None, None);
         }

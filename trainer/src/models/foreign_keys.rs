@@ -1,14 +1,14 @@
-//! Refuses keys of other architectures in a `config.json`, unless their value has no effect.
+//! Refuses keys of other architectures in a `config.json`, unless their values have no effect.
 //!
 //! Each of these keys requires an unsupported computation. transformers ignores most of them for
-//! the supported model types. A file whose `model_type` was changed so that it loads describes
-//! another model, which must be an error instead of a worse loss.
+//! the supported model types. If someone changed the `model_type` of an unsupported model so that
+//! it loads, the result must be an error, not a worse loss.
 
 use serde_json::Value;
 
 use super::config::DecoderConfigError;
 
-/// Keys with the number, or flag as a number, that has no effect; null also has none.
+/// Keys with the value that has no effect; flags are numbers here. `null` also has no effect.
 ///
 /// # Source
 ///
@@ -58,12 +58,11 @@ const NEVER: [&str; 6] = [
     "no_rope_layer_interval",
 ];
 
-/// Refuses keys that require another computation, except for the family's own keys; `head_dim` is
-/// the head size.
+/// Refuses keys that require an unsupported computation, except for the family's own keys.
 ///
 /// # Errors
 ///
-/// The first such key with its value.
+/// A key requires an unsupported computation; the error has the first such key with its value.
 pub(super) fn refuse(
     json: &Value,
     head_dim: usize,
@@ -71,13 +70,13 @@ pub(super) fn refuse(
 ) -> Result<(), DecoderConfigError> {
     let head_dim = head_dim as f64;
     // Scores are divided by the square root of the head size, and the whole head is rotated.
-    let of_heads = [
+    let head_keys = [
         ("query_pre_attn_scalar", head_dim),
         ("attention_multiplier", head_dim.powf(-0.5)),
         ("attention_scale", head_dim.powf(-0.5)),
         ("rotary_dim", head_dim),
     ];
-    let others = NEUTRAL.into_iter().chain(of_heads);
+    let others = NEUTRAL.into_iter().chain(head_keys);
     for (field, neutral) in others.filter(|(field, _)| !own.contains(field)) {
         let near = |value: f64| (value - neutral).abs() <= 1e-6 * neutral.abs();
         match json.get(field) {

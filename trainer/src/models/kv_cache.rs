@@ -1,7 +1,7 @@
-//! Caches keys and values of earlier tokens, and states of linear attention, so that a new token
-//! costs one row per layer.
+//! Caches the keys and values of earlier tokens and the states of linear attention, so that a new
+//! token computes only one row per layer.
 //!
-//! Rows of keys and values are right-aligned. A batch of prompts of different lengths then appends
+//! Rows of keys and values are right-aligned. Prompts of different lengths can therefore append
 //! every new token at the same column, and one mask hides the columns left of shorter rows.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::decoding::Route;
 use super::layers::Mixer;
 use super::linear_attention::{LinearShape, LinearState};
 
-/// Most tokens in one prefill pass, which limits its activations.
+/// Maximum number of tokens in one prefill pass, which limits its activations.
 pub(crate) const PREFILL_TOKENS: usize = 2048;
 
 /// The cache of a batch of sequences.
@@ -26,8 +26,8 @@ pub struct KvCache {
     pub(super) starts: Vec<usize>,
     /// Columns in use.
     pub(super) filled: usize,
-    /// Marks rows whose prompts are longer than the context of pre-training; empty if this makes no
-    /// difference.
+    /// Marks rows whose prompts are longer than the context of pre-training; empty if the length
+    /// has no effect.
     pub(super) is_long: Vec<bool>,
     /// How the next token is computed.
     pub(super) route: Route,
@@ -42,15 +42,15 @@ pub(super) enum LayerCache {
     Linear(LinearState),
 }
 
-/// Rows of a cache that continue in another one, in this order.
+/// Rows that a new cache takes over, in this order.
 struct KeptRows<'a> {
     cache: KvCache,
     rows: &'a [usize],
 }
 
 impl KvCache {
-    /// Makes a cache for rows of `lens` tokens with room for `n_new` more. The first rows are
-    /// copied from the rows `kept` of `old`, if any; the others are empty.
+    /// Creates a cache for rows of `lens` tokens, with room for `n_new` more. The first rows are
+    /// copied from `old`, if given; the others are empty.
     fn new(decoder: &Decoder, lens: &[usize], n_new: usize, old: Option<KeptRows<'_>>) -> Self {
         let (config, device) = (&decoder.config, decoder.device());
         let dtype = decoder.compute_dtype().dtype();
@@ -63,7 +63,7 @@ impl KvCache {
         ];
         let moved = old
             .as_ref()
-            .map(|old| old.cache.move_rows(old.rows, longest, shape, &device));
+            .map(|old| old.cache.row_copy(old.rows, longest, shape, &device));
         let is_long = match config.short_context() {
             Some(context) => {
                 let row_lens = old.iter().flat_map(|old| {
@@ -77,7 +77,7 @@ impl KvCache {
             None => Vec::new(),
         };
         let old = old.map_or(Vec::new(), |old| old.cache.layers);
-        // One layer at a time, so that at most one layer is in memory twice.
+        // Copy one layer at a time, so that at most one layer is in memory twice.
         let mut old = old.into_iter();
         let layers = config.layers.iter().map(|kind| {
             let old = old.next().zip(moved.as_ref());
@@ -105,12 +105,12 @@ impl KvCache {
         }
     }
 
-    /// Where the rows `kept` are in a cache of `shape` whose rows end at column `end`. All rows
-    /// move by the same number of columns, because both caches are right-aligned.
-    fn move_rows(&self, rows: &[usize], end: usize, shape: [usize; 4], device: &Device) -> Moved {
+    /// How to copy `rows` to a cache of `shape` whose rows end at column `end`. All rows are
+    /// shifted by the same number of columns, because both caches are right-aligned.
+    fn row_copy(&self, rows: &[usize], end: usize, shape: [usize; 4], device: &Device) -> RowCopy {
         let width = self.longest(rows);
         let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        Moved {
+        RowCopy {
             rows: Tensor::from_data(TensorData::new(ids, [rows.len()]), device),
             columns: self.filled - width..self.filled,
             to: [0..rows.len(), 0..shape[1], end - width..end, 0..shape[3]],
@@ -132,32 +132,32 @@ fn empty_state(
 ) -> LinearState {
     let shape = [rows, heads.value_heads, heads.key_dim, heads.value_dim];
     LinearState {
-        held: Tensor::zeros(shape, (device, DType::F32)),
+        head_states: Tensor::zeros(shape, (device, DType::F32)),
         tokens: Tensor::zeros([rows, kernel - 1, heads.width()], (device, dtype)),
     }
 }
 
-/// Puts the states of prompts into the rows from `first_row` on.
+/// Writes the states of prompts to the rows from index `first_row`.
 fn fill_states(all: &mut LinearState, first_row: usize, read: LinearState) {
-    let [n, heads, key_dim, value_dim] = read.held.dims();
+    let [n, heads, key_dim, value_dim] = read.head_states.dims();
     let [_, n_kept, width] = read.tokens.dims();
     let rows = first_row..first_row + n;
     let ranges = [rows.clone(), 0..heads, 0..key_dim, 0..value_dim];
-    all.held
-        .inplace(|state| state.slice_assign(ranges, read.held));
+    all.head_states
+        .inplace(|state| state.slice_assign(ranges, read.head_states));
     let ranges = [rows, 0..n_kept, 0..width];
     all.tokens
         .inplace(|tokens| tokens.slice_assign(ranges, read.tokens));
 }
 
 /// Rows to copy from one cache to another.
-struct Moved {
+struct RowCopy {
     rows: Tensor<1, Int>,
     columns: Range<usize>,
     to: [Range<usize>; 4],
 }
 
-impl Moved {
+impl RowCopy {
     fn copy(&self, layer: Tensor<4>, empty: Tensor<4>) -> Tensor<4> {
         let columns = layer.narrow(2, self.columns.start, self.columns.len());
         empty.slice_assign(self.to.clone(), columns.select(0, self.rows.clone()))
@@ -166,7 +166,7 @@ impl Moved {
     fn copy_state(&self, old: LinearState, mut empty: LinearState) -> LinearState {
         let rows = || self.rows.clone();
         let selected = LinearState {
-            held: old.held.select(0, rows()),
+            head_states: old.head_states.select(0, rows()),
             tokens: old.tokens.select(0, rows()),
         };
         fill_states(&mut empty, 0, selected);
@@ -175,9 +175,9 @@ impl Moved {
 }
 
 impl Decoder {
-    /// Creates a cache of the rows `kept` of `cache`, in that order, and then `prompts`, which are
-    /// computed, with room for `n_new` tokens in each. Also returns the normed hidden state of each
-    /// prompt's last token, `[prompts, d]`, if there are prompts.
+    /// Creates a cache with the rows `kept` of `cache`, followed by new rows for `prompts`, which
+    /// are prefilled. Each row has room for `n_new` tokens. Also returns the normalized hidden
+    /// state of each prompt's last token, `[prompts, d]`, if there are prompts.
     pub fn refill(
         &self,
         cache: Option<KvCache>,
@@ -186,7 +186,7 @@ impl Decoder {
         n_new: usize,
     ) -> (KvCache, Option<Tensor<2>>) {
         let mut old = cache.filter(|_| !kept.is_empty());
-        // A recording holds a reference to the old memory.
+        // A recording refers to the old buffers.
         if let Some(old) = &mut old {
             old.route = Route::Plain;
         }
@@ -206,7 +206,7 @@ impl Decoder {
         (cache, Some(hidden))
     }
 
-    /// Prefills prompts into the rows from `first_row` on.
+    /// Prefills prompts into the rows from index `first_row`.
     fn read_prompts(&self, prompts: &[&[u32]], first_row: usize, cache: &mut KvCache) -> Tensor<2> {
         let lens: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
         let mut last_rows = Vec::with_capacity(prompts.len());
@@ -244,7 +244,7 @@ impl Decoder {
         for (layer, block) in self.blocks.iter().enumerate() {
             let mut attended = match (&mut cache.layers[layer], &block.linear) {
                 (LayerCache::Linear(states), Some(net)) => {
-                    let (attended, read) = block.attended_linearly_with_states(net, &x, &context);
+                    let (attended, read) = block.linear_attention_with_states(net, &x, &context);
                     fill_states(states, first_row, read);
                     attended
                 }
@@ -253,9 +253,9 @@ impl Decoder {
                     append_prompts(&inputs.qkv, cache, &places);
                     block.attention_output(inputs, &context)
                 }
-                (LayerCache::Linear(_), None) => unreachable!("a cache is made for its blocks"),
+                (LayerCache::Linear(_), None) => unreachable!("a cache is created for its blocks"),
             };
-            // After the last attention, only the last tokens are needed.
+            // After the last attention, only the last token of each prompt is needed.
             if layer + 1 == self.blocks.len() {
                 x = x.select(0, lasts.clone());
                 attended = attended.select(0, lasts.clone());

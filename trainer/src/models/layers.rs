@@ -1,4 +1,4 @@
-//! Reads the attention kind of each block from a `config.json`: windows, linear attention, and
+//! Reads the attention kind of each block from a `config.json`: window, linear attention and
 //! rotation.
 
 use serde_json::Value;
@@ -53,21 +53,28 @@ pub(super) fn from_json(
     if let LayerRules::LinearExceptEvery(each) = rules.layers {
         return linear(json, each, n_layers);
     }
-    let turned = turned(json, rules.layers, n_layers)?;
+    let rotates = rotates(json, rules.layers, n_layers)?;
     let window = window(json, rules.layers)?;
-    let slides = slides(json, rules.layers, &turned, window.is_some())?;
-    let kinds = slides.into_iter().zip(turned).map(|(slides, is_turned)| {
-        let rotation = match (is_turned, slides && rules.rotary.local_theta.is_some()) {
-            (false, _) => Rotation::None,
-            (true, true) => Rotation::Local,
-            (true, false) => Rotation::Global,
-        };
-        LayerKind {
-            mixer: Mixer::Attention,
-            window: window.filter(|_| slides),
-            rotation,
-        }
-    });
+    let has_sliding_window = has_sliding_window(json, rules.layers, &rotates, window.is_some())?;
+    let kinds =
+        has_sliding_window
+            .into_iter()
+            .zip(rotates)
+            .map(|(has_sliding_window, is_turned)| {
+                let rotation = match (
+                    is_turned,
+                    has_sliding_window && rules.rotary.local_theta.is_some(),
+                ) {
+                    (false, _) => Rotation::None,
+                    (true, true) => Rotation::Local,
+                    (true, false) => Rotation::Global,
+                };
+                LayerKind {
+                    mixer: Mixer::Attention,
+                    window: window.filter(|_| has_sliding_window),
+                    rotation,
+                }
+            });
     Ok(kinds.collect())
 }
 
@@ -78,7 +85,7 @@ fn linear(
     n_layers: usize,
 ) -> Result<Vec<LayerKind>, DecoderConfigError> {
     let full = match json.get(TYPES).filter(|types| !types.is_null()) {
-        Some(types) => of_types(json, types, n_layers, [FULL, LINEAR])?,
+        Some(types) => blocks_of_type(json, types, n_layers, [FULL, LINEAR])?,
         None => {
             let each = optional_count(json, "full_attention_interval")?.unwrap_or(each);
             let is_full = |i: usize| i.is_multiple_of(each);
@@ -121,8 +128,8 @@ fn window(json: &Value, rules: LayerRules) -> Result<Option<usize>, DecoderConfi
     }
 }
 
-/// For each block, whether it rotates queries and keys.
-fn turned(
+/// For each block: whether it rotates queries and keys.
+fn rotates(
     json: &Value,
     rules: LayerRules,
     n_layers: usize,
@@ -138,32 +145,35 @@ fn turned(
         }
         Some(value) => {
             let entries = value.as_array().into_iter().flatten();
-            let turned: Option<Vec<bool>> = entries
+            let rotates: Option<Vec<bool>> = entries
                 .map(|entry| match entry.as_u64() {
                     Some(0) => Some(false),
                     Some(1) => Some(true),
                     _ => None,
                 })
                 .collect();
-            let mut turned = turned
-                .filter(|turned| turned.len() >= n_layers)
+            let mut rotates = rotates
+                .filter(|rotates| rotates.len() >= n_layers)
                 .ok_or_else(|| wrong_field(json, field, "a list of 0 or 1 for each block"))?;
-            turned.truncate(n_layers);
-            Ok(turned)
+            rotates.truncate(n_layers);
+            Ok(rotates)
         }
     }
 }
 
-/// For each block, whether it has a sliding window.
-fn slides(
+/// For each block: whether it has a sliding window.
+fn has_sliding_window(
     json: &Value,
     rules: LayerRules,
-    turned: &[bool],
+    rotates: &[bool],
     has_window: bool,
 ) -> Result<Vec<bool>, DecoderConfigError> {
     if let Some(types) = json.get(TYPES).filter(|types| !types.is_null()) {
-        let slides = of_types(json, types, turned.len(), [SLIDING, FULL])?;
-        match slides.iter().any(|&slides| slides) {
+        let has_sliding_window = blocks_of_type(json, types, rotates.len(), [SLIDING, FULL])?;
+        match has_sliding_window
+            .iter()
+            .any(|&has_sliding_window| has_sliding_window)
+        {
             true if !rules.uses_layer_types() => {
                 return Err(DecoderConfigError::unsupported(
                     TYPES,
@@ -179,12 +189,12 @@ fn slides(
                      use_sliding_window if the model type has it",
                 ));
             }
-            _ if rules.uses_layer_types() => return Ok(slides),
+            _ if rules.uses_layer_types() => return Ok(has_sliding_window),
             _ => {}
         }
     }
-    let n_layers = turned.len();
-    let all = |slides| Ok(vec![slides; n_layers]);
+    let n_layers = rotates.len();
+    let all = |has_sliding_window| Ok(vec![has_sliding_window; n_layers]);
     match rules {
         _ if !has_window => all(false),
         LayerRules::Full | LayerRules::LinearExceptEvery(_) => all(false),
@@ -197,12 +207,12 @@ fn slides(
             let each = optional_count(json, "sliding_window_pattern")?.unwrap_or(each);
             Ok((1..=n_layers).map(|i| !i.is_multiple_of(each)).collect())
         }
-        LayerRules::NoRopeEvery(_) => Ok(turned.iter().map(|turned| !turned).collect()),
+        LayerRules::NoRopeEvery(_) => Ok(rotates.iter().map(|rotates| !rotates).collect()),
     }
 }
 
-/// For each block, whether its entry in `layer_types` is `kind`; other entries must be `other`.
-fn of_types(
+/// For each block: whether its entry in `layer_types` is `kind`. All other entries must be `other`.
+fn blocks_of_type(
     json: &Value,
     types: &Value,
     n_layers: usize,

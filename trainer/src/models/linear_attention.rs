@@ -1,7 +1,8 @@
 //! Linear attention by the gated delta rule, which replaces attention in some blocks.
 //!
 //! Queries, keys and values pass a short convolution. A state per head stores keys and values and
-//! is read with queries; the result is normed and gated. Each document starts with an empty state.
+//! is read with queries; the result is normalized and gated. Each document starts with an empty
+//! state.
 
 use burn::tensor::Tensor;
 use serde_json::Value;
@@ -24,7 +25,7 @@ use tooltune_kernels::DropoutKey;
 pub struct LinearShape {
     /// Numbers and sizes of heads.
     pub heads: DeltaHeads,
-    /// Width of the convolution: a token and the tokens before it.
+    /// Width of the convolution, in tokens: the current one and those before it.
     pub kernel: usize,
 }
 
@@ -70,7 +71,7 @@ impl LinearShape {
     }
 }
 
-/// Refuses gates other than those of transformers, which ignores these keys; other programs use
+/// Refuses gates that transformers does not compute. It ignores these keys, but other programs use
 /// them.
 fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
     let gates = [
@@ -90,15 +91,15 @@ fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
 /// State of linear attention at the end of each row.
 #[derive(Debug, Clone)]
 pub struct LinearState {
-    /// State of the heads, `[b, value heads, key_dim, value_dim]`, f32.
-    pub held: Tensor<4>,
+    /// States of the heads, `[b, value heads, key_dim, value_dim]`, f32.
+    pub head_states: Tensor<4>,
     /// Convolution inputs of the last tokens, `[b, kernel - 1, width]`; zeros before the first
     /// token of a text.
     pub tokens: Tensor<3>,
 }
 
 impl Block {
-    /// Output of the first product of linear attention, `[n, columns]`.
+    /// Output of the first matmul of linear attention, `[n, columns]`.
     fn linear_columns(
         &self,
         x: &Tensor<2>,
@@ -114,8 +115,8 @@ impl Block {
         lora_linear(x, &self.stacks[0], extras)
     }
 
-    /// Output of linear attention for each token, `[n, value heads, value_dim]`.
-    pub(super) fn attended_linearly(
+    /// Output of linear attention per token, `[n, value heads, value_dim]`.
+    pub(super) fn linear_attention(
         &self,
         net: &GatedDeltaNet,
         x: &Tensor<2>,
@@ -127,8 +128,8 @@ impl Block {
         gated_delta_net(columns, net, &context.documents)
     }
 
-    /// As [`Block::attended_linearly`], with the states at the ends of the documents.
-    pub(super) fn attended_linearly_with_states(
+    /// Like [`Block::linear_attention`], but also returns the states at the ends of the documents.
+    pub(super) fn linear_attention_with_states(
         &self,
         net: &GatedDeltaNet,
         x: &Tensor<2>,
@@ -156,13 +157,19 @@ impl Block {
             log_decay: parts.log_decay,
             beta: parts.beta,
         };
-        let (read, held) = gated_delta_states(inputs, heads, &context.documents);
+        let (read, head_states) = gated_delta_states(inputs, heads, &context.documents);
         let attended = gated_norm(read, parts.gate, &net.norm);
-        (attended, LinearState { held, tokens })
+        (
+            attended,
+            LinearState {
+                head_states,
+                tokens,
+            },
+        )
     }
 
-    /// Output of linear attention for one new token per row, with the new state.
-    pub(super) fn decoded_linearly(
+    /// Output of linear attention for one new token per row, and the new state.
+    pub(super) fn decode_linear_attention(
         &self,
         net: &GatedDeltaNet,
         x: &Tensor<2>,
@@ -177,10 +184,16 @@ impl Block {
             log_decay: parts.log_decay,
             beta: parts.beta,
         };
-        let (read, held) = gated_delta::decode(inputs, net.heads, state.held);
+        let (read, head_states) = gated_delta::decode(inputs, net.heads, state.head_states);
         let tokens = tokens.narrow(1, 1, net.conv.dims()[1] - 1);
         let attended = gated_norm(read, parts.gate, &net.norm);
-        (attended, LinearState { held, tokens })
+        (
+            attended,
+            LinearState {
+                head_states,
+                tokens,
+            },
+        )
     }
 }
 
@@ -193,7 +206,7 @@ mod tests {
     use super::super::load::expected_tensors;
     use super::*;
 
-    /// Reads the text part of Qwen3.5-0.8B's config.json with these fields, or returns the error.
+    /// Parses the text part of Qwen3.5-0.8B's config.json with these fields.
     fn qwen_with(fields: Value) -> Result<DecoderConfig, String> {
         let mut file = json!({
             "model_type": "qwen3_5_text", "attention_bias": false, "attn_output_gate": true,
@@ -237,14 +250,14 @@ mod tests {
 
     #[test]
     fn a_quarter_of_each_head_is_rotated_by_default() {
-        let turned = |fields| qwen_with(fields).unwrap().rotary.dim;
-        assert_eq!(turned(json!({})), 64);
-        assert_eq!(turned(json!({"partial_rotary_factor": 0.5})), 128);
+        let rotated_dim = |fields| qwen_with(fields).unwrap().rotary.dim;
+        assert_eq!(rotated_dim(json!({})), 64);
+        assert_eq!(rotated_dim(json!({"partial_rotary_factor": 0.5})), 128);
     }
 
     #[test]
     fn a_model_has_the_parameters_that_transformers_counts() {
-        // As in `Qwen3_5ForCausalLM` of transformers 5.23 with this config.
+        // The count of transformers 5.23's `Qwen3_5ForCausalLM` with this config.
         assert_eq!(qwen_with(json!({})).unwrap().n_parameters(), 752_393_024);
         let config = qwen_with(json!({})).unwrap();
         let tensors = expected_tensors(&config);

@@ -1,7 +1,7 @@
 //! Loads the tensors of a checkpoint into a decoder on a device.
 //!
-//! For bf16 products, unquantised floats are copied to the device as bf16, one stack as one matrix.
-//! Quantised tensors, and tensors multiplied in f32, are converted to f32 one at a time.
+//! For bf16 matmuls, unquantised floats are copied to the device as bf16, one matrix per stack.
+//! Quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -11,7 +11,7 @@ use tooltune_kernels::{
 };
 
 use super::config::DecoderConfig;
-use super::decoder::{Block, BranchNormWeights, Decoder, TrainedTables};
+use super::decoder::{Block, BranchNormWeights, Decoder, TrainedMatrices};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::LinearShape;
@@ -34,7 +34,7 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
         for norm in config.family.norms.modules() {
             tensors.push((format!("model.layers.{layer}.{norm}.weight"), vec![d]));
         }
-        let extra_tensors = match linear_of(config, layer) {
+        let extra_tensors = match linear_shape(config, layer) {
             Some(linear) => linear_tensors(linear),
             None => {
                 let norms = HEAD_NORMS.into_iter().zip(head_norm_widths(config));
@@ -61,7 +61,7 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
 }
 
 /// Sizes of linear attention, if the block has it.
-fn linear_of(config: &DecoderConfig, layer: usize) -> Option<LinearShape> {
+fn linear_shape(config: &DecoderConfig, layer: usize) -> Option<LinearShape> {
     match config.layers[layer].mixer {
         Mixer::Attention => None,
         Mixer::Linear => config.linear,
@@ -80,8 +80,8 @@ fn linear_tensors(LinearShape { heads, kernel }: LinearShape) -> Vec<(String, Ve
     full_names.into()
 }
 
-/// Sizes of the separately normed spans of a token's queries and keys; empty if the family has no
-/// such norms.
+/// Sizes of the spans of a token's queries and keys that are normalized separately; empty if the
+/// family has no such norms.
 pub fn head_norm_spans(config: &DecoderConfig) -> Vec<usize> {
     let heads = config.num_attention_heads + config.num_key_value_heads;
     match config.family.head_norms {
@@ -106,7 +106,7 @@ pub fn projection_features(config: &DecoderConfig, layer: usize, index: usize) -
     let d = config.hidden_size;
     let projections = config.projections(layer);
     let stack = projections.stacks.iter().position(|s| s.contains(&index));
-    match (linear_of(config, layer), stack) {
+    match (linear_shape(config, layer), stack) {
         (Some(linear), Some(0)) => return (d, linear.heads.columns()[index]),
         (Some(linear), Some(1)) => return (linear.heads.values(), d),
         _ => {}
@@ -135,7 +135,7 @@ pub fn has_bias(config: &DecoderConfig, layer: usize, stack: usize) -> bool {
     }
 }
 
-/// Checks all tensors of a decoder, then loads them for products in `compute_dtype`.
+/// Checks all tensors of a decoder, then loads them for matmuls in `compute_dtype`.
 ///
 /// # Errors
 ///
@@ -150,10 +150,11 @@ pub fn load_decoder(
     load(config, weights, compute_dtype, device, None)
 }
 
-/// Function that changes a projection's weight, by name, before it is stored.
+/// A function that changes the weight of a projection before it is stored; it gets the name of the
+/// weight.
 pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
 
-/// As [`load_decoder`], with `change` applied to the weight of each projection.
+/// Like [`load_decoder`], but applies `change` to the weight of each projection.
 ///
 /// # Errors
 ///
@@ -202,7 +203,7 @@ fn load(
         blocks,
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
-        trained: TrainedTables::default(),
+        trained: TrainedMatrices::default(),
     })
 }
 
@@ -228,7 +229,7 @@ impl Reader<'_> {
                 after: norm(branch.after)?,
             })
         };
-        let linear = linear_of(self.config, layer);
+        let linear = linear_shape(self.config, layer);
         let linear = linear
             .map(|shape| self.linear(&prefix, shape))
             .transpose()?;
@@ -249,7 +250,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Weight of a norm, with the family's offset added.
+    /// The weight of a norm, plus the family's offset.
     fn norm(&self, module: &str) -> Result<Tensor<1>, CheckpointError> {
         let weight = tensor::<1>(self.weights, &format!("{module}.weight"), self.device)?;
         Ok(match self.config.family.norms.offset {
@@ -266,14 +267,14 @@ impl Reader<'_> {
     ) -> Result<GatedDeltaNet, CheckpointError> {
         let name = |name: &str| format!("{prefix}.linear_attn.{name}");
         let numbers = |suffix: &str| tensor::<1>(self.weights, &name(suffix), self.device);
-        let of_heads = |suffix: &str| Ok::<_, CheckpointError>(numbers(suffix)?.unsqueeze::<2>());
+        let per_head = |suffix: &str| Ok::<_, CheckpointError>(numbers(suffix)?.unsqueeze::<2>());
         let conv = tensor::<3>(self.weights, &name("conv1d.weight"), self.device)?;
         Ok(GatedDeltaNet {
             heads,
             conv: conv.reshape([heads.width(), kernel]),
-            rate: of_heads("A_log")?.exp().neg(),
-            step_bias: of_heads("dt_bias")?,
-            // This norm does not use the family's offset.
+            rate: per_head("A_log")?.exp().neg(),
+            step_bias: per_head("dt_bias")?,
+            // The family's offset does not apply to this norm.
             norm: GatedNorm {
                 weight: numbers("norm.weight")?,
                 eps: self.config.rms_norm_eps,
@@ -304,7 +305,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Projections that share an input, stacked by rows.
+    /// Loads projections that share an input, stacked by rows.
     fn stack(&self, layer: usize, number: usize) -> Result<StackedLinear, CheckpointError> {
         let projections = self.config.projections(layer);
         let stack = projections.stacks[number].clone();
@@ -327,7 +328,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Concatenated biases of these modules.
+    /// Loads the biases of these modules, concatenated.
     fn bias(&self, modules: impl Iterator<Item = String>) -> Result<Tensor<1>, CheckpointError> {
         let mut values = Vec::new();
         for module in modules {
@@ -346,7 +347,7 @@ impl Reader<'_> {
         self.matrix(&[name.to_owned()], shape, None)
     }
 
-    /// Weights that share an input, stacked by rows.
+    /// Loads weights that share an input, stacked by rows.
     fn matrix(
         &self,
         names: &[String],
@@ -410,7 +411,7 @@ mod tests {
         values.iter::<f32>().map(f32::to_bits).collect()
     }
 
-    /// All matrices of a decoder, and the biases.
+    /// All matrices of a decoder, with their biases.
     fn matrices(decoder: &Decoder) -> Vec<(Vec<u32>, Option<Vec<f32>>)> {
         let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
         let stacks = stacks.map(|stack| {
@@ -429,7 +430,7 @@ mod tests {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
         let device = Device::flex();
         // Stacks of three projections and of one; tied and untied heads; biases; linear attention;
-        // a GGUF file with some tensors in another order.
+        // a GGUF file in which some tensors have a different order.
         for family in [
             "llama31",
             "qwen2",

@@ -1,4 +1,4 @@
-//! Networks, without losses, optimizers or files of their own.
+//! The networks, without losses and optimizers.
 
 pub mod config;
 mod config_fields;
@@ -16,4 +16,4 @@ pub mod rotary;
 
 pub use config::DecoderConfig;
 pub use decoder::{BatchContext, Decoder};
-pub use multipliers::QueryGrowth;
+pub use multipliers::QueryScaling;

@@ -9,15 +9,15 @@ use super::rotary::RopeScaling;
 
 /// Scaling of queries by position: `1 + beta ln(1 + ⌊position / context⌋)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QueryGrowth {
+pub struct QueryScaling {
     /// `llama_4_scaling_beta`.
     pub beta: f64,
     /// Context of pre-training, in tokens.
     pub context: f64,
 }
 
-impl QueryGrowth {
-    /// Reads the fields that Ministral 3 has in its scaling table.
+impl QueryScaling {
+    /// Reads the fields of Ministral 3's scaling table.
     pub(super) fn from_json(
         json: &Value,
         scaling: &RopeScaling,
@@ -48,15 +48,15 @@ impl QueryGrowth {
     }
 }
 
-/// Multipliers of a family's config.
-pub(super) struct Multiplied {
+/// The multipliers in a config.
+pub(super) struct FamilyMultipliers {
     pub(super) embedding: f64,
     pub(super) attention: Option<f64>,
     pub(super) residual: f64,
     pub(super) logits: f64,
 }
 
-impl Multiplied {
+impl FamilyMultipliers {
     pub(super) fn from_json(
         json: &Value,
         rules: Multipliers,

@@ -1,4 +1,4 @@
-//! Rotary embeddings of queries and keys: frequencies, and their scalings for long texts.
+//! Rotary embeddings of queries and keys: the frequencies, and their scaling for long texts.
 
 use std::f64::consts::PI;
 
@@ -13,7 +13,7 @@ use super::config_fields::{flag, number, numbers, optional_count, optional_numbe
 pub struct Rotary {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Number of rotated values of a head, from the first on.
+    /// Number of rotated values of a head, starting with the first.
     pub dim: usize,
     /// Scaling of the frequencies.
     pub scaling: RopeScaling,
@@ -29,19 +29,20 @@ pub enum RopeScaling {
         /// The divisor.
         factor: f64,
     },
-    /// Llama 3.1: low frequencies are divided, high ones unchanged, those in between interpolated.
+    /// Llama 3.1: low frequencies are divided, high ones are unchanged, and those in between are
+    /// interpolated.
     Llama3 {
         /// Divisor of the low frequencies.
         factor: f64,
         /// Wavelengths above `original / low_freq_factor` are divided.
         low_freq_factor: f64,
-        /// Wavelengths below `original / high_freq_factor` are kept.
+        /// Wavelengths below `original / high_freq_factor` are unchanged.
         high_freq_factor: f64,
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: f64,
     },
-    /// YaRN: low frequencies are divided, high ones unchanged, those in between interpolated by
-    /// index.
+    /// YaRN: low frequencies are divided, high ones are unchanged, and those in between are
+    /// interpolated by index.
     Yarn {
         /// Divisor of the low frequencies.
         factor: f64,
@@ -56,12 +57,12 @@ pub enum RopeScaling {
         /// Factor on cosines and sines.
         attention_factor: f64,
     },
-    /// One divisor per frequency: a list for texts within the context of pre-training and one for
-    /// longer texts.
+    /// LongRoPE: one divisor per frequency, with separate lists for texts within the context of
+    /// pre-training and for longer texts.
     LongRope {
-        /// Factors for texts within the context of pre-training.
+        /// Divisors for texts within the context of pre-training.
         short_factor: Vec<f64>,
-        /// Factors for longer texts.
+        /// Divisors for longer texts.
         long_factor: Vec<f64>,
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: usize,
@@ -70,7 +71,7 @@ pub enum RopeScaling {
     },
 }
 
-/// Inputs of a scaling other than its table.
+/// The inputs of a scaling, apart from its table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The whole file.
@@ -93,7 +94,7 @@ impl Rotary {
         self.frequencies(false)
     }
 
-    /// Frequencies for longer texts with the context of pre-training, if they differ.
+    /// The context of pre-training and the frequencies for longer texts, if they differ.
     pub fn long_frequencies(&self) -> Option<(usize, Vec<f64>)> {
         match self.scaling {
             RopeScaling::LongRope {
@@ -154,11 +155,12 @@ impl Rotary {
                 ..
             } => {
                 let dim = self.dim as f64;
-                // Index of the frequency with this number of rotations in the context.
-                let turning = |turns: f64| {
-                    dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
+                // Index of the frequency that makes `rotations` rotations in the context.
+                let index_of_rotations = |rotations: f64| {
+                    dim * (original / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
                 };
-                let (mut low, mut high) = (turning(beta_fast), turning(beta_slow));
+                let (mut low, mut high) =
+                    (index_of_rotations(beta_fast), index_of_rotations(beta_slow));
                 if truncate {
                     (low, high) = (low.floor(), high.ceil());
                 }
@@ -272,12 +274,12 @@ impl Context<'_> {
     }
 
     /// Context of pre-training, from the scaling's table or the model's own context. transformers
-    /// ignores the field at the top level of the file, except for families that store it there; a
+    /// ignores the field at the top level of the file, except for families that store it there. A
     /// different number in the ignored location is an error.
     ///
     /// # Source
     ///
-    /// `AutoConfig` of transformers 5.23, with files of each kind.
+    /// transformers 5.23's `AutoConfig`, tested with files of each kind.
     fn original(self, table: &Value) -> Result<usize, DecoderConfigError> {
         let field = "original_max_position_embeddings";
         let [top, original] = [
@@ -309,7 +311,7 @@ impl Context<'_> {
 }
 
 /// Number of rotated values of a head; `absent` is the family's default share, if it has one.
-pub(super) fn turned_numbers(
+pub(super) fn rotated_dim(
     json: &Value,
     absent: Option<f64>,
     head_dim: usize,
@@ -326,14 +328,15 @@ pub(super) fn turned_numbers(
     }
     if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
         let hint = format!(
-            "with heads of {head_dim} it must rotate an even number of values, at most all"
+            "with heads of size {head_dim} it must rotate an even number of values, at most the whole head"
         );
         return Err(DecoderConfigError::unsupported(field, share, hint));
     }
     Ok(dim)
 }
 
-/// Rotary frequencies per token, which differ in texts longer than the context of pre-training.
+/// The rotary frequencies of each token. They can be different in texts longer than the context of
+/// pre-training.
 pub(super) struct TokenFrequencies<'a> {
     short: Vec<f64>,
     long: Option<Vec<f64>>,

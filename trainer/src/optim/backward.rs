@@ -1,13 +1,14 @@
-//! Computes the adapter gradient of a micro-batch with the autodiff graph of one block at a time.
+//! Computes the adapter gradient of a micro-batch. At any time, only one block has an autodiff
+//! graph.
 //!
 //! The forward pass runs without autodiff and keeps each block's input. The loss gives the gradient
-//! of the last hidden states. Then each block, from last to first, is run again under autodiff and
-//! returns the gradient of its input. Peak memory is the inputs, `layers * n * d`, and the
-//! activations of one block. Blocks that keep their activations need more memory and a third less
-//! compute.
+//! of the last hidden states. Then each block, from last to first, runs again under autodiff and
+//! returns the gradient of its input. The peak memory is the block inputs, `layers * n * d`, and
+//! the activations of one block. Blocks that keep their activations need more memory and a third
+//! less compute.
 //!
-//! Unused values are not computed: after its attention, the last block has only the supervised
-//! rows, and the backward pass ends with the factors of the first adapted block.
+//! Unused values are not computed: after its attention, the last block processes only the
+//! supervised rows, and the backward pass ends with the factors of the first adapted block.
 
 use burn::tensor::{IndexingUpdateOp, Tensor, TensorData};
 use thiserror::Error;
@@ -25,7 +26,7 @@ use crate::models::decoder::Block;
 use crate::models::{BatchContext, Decoder};
 use tooltune_kernels::DropoutKey;
 
-/// How a micro-batch is differentiated.
+/// Options for differentiating a micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackwardOptions {
     /// `1 / sum_loss_weights` of the whole optimizer step.
@@ -38,24 +39,24 @@ pub struct BackwardOptions {
     pub n_kept_blocks: usize,
     /// Number of supervised rows whose logits are alive at once.
     pub chunk_rows: usize,
-    /// Self-distillation from the model without its adapter; `None` without it.
+    /// Self-distillation from the model without its adapter, if enabled.
     pub distillation: Option<Distillation>,
 }
 
 /// Contribution of a micro-batch to the step.
 #[derive(Debug, Clone)]
 pub struct MicroBatchGradient {
-    /// Weighted negative log-likelihood, in nats, not divided; with distillation, mixed with the
+    /// Weighted sum of the negative log-likelihoods, in nats; with distillation, mixed with the
     /// divergence.
     pub loss_sum: f64,
     /// Gradient of `loss_sum * gradient_scale` with respect to the flat adapter buffer, `[p]`.
     pub gradient: Tensor<1>,
 }
 
-/// Reason why a step has no gradient.
+/// Why a step has no gradient.
 #[derive(Debug, Error)]
 pub enum StepError {
-    /// No supervised token.
+    /// No token is supervised.
     #[error("the micro-batch of rows {0} has no supervised token; its gradient would be empty")]
     NoSupervision(String),
     /// Autodiff did not reach a factor. Without this error, the run would silently train less.
@@ -64,7 +65,7 @@ pub enum StepError {
          please report it"
     )]
     NoGradient {
-        /// Number of the block.
+        /// Index of the block.
         layer: usize,
     },
     /// Autodiff did not reach a parameter of the retriever.
@@ -73,10 +74,10 @@ pub enum StepError {
          please report it"
     )]
     NoEncoderGradient,
-    /// A token id without an embedding.
+    /// A token ID has no embedding.
     #[error(
         "token id {id} is outside the model's vocabulary of {vocab_size}; \
-         the tokenizer belongs to another model"
+         the tokenizer belongs to a different model"
     )]
     TokenOutsideVocabulary {
         /// The id.
@@ -86,7 +87,7 @@ pub enum StepError {
     },
 }
 
-/// What the forward pass keeps of a block.
+/// What the forward pass stores for a block.
 enum Kept {
     Input(Box<Tensor<2>>),
     Graph(Box<BlockGraph>),
@@ -94,18 +95,19 @@ enum Kept {
 
 /// A block's forward pass under autodiff.
 struct BlockGraph {
-    /// Input leaf, if its gradient is needed.
+    /// The input leaf, if its gradient is needed.
     input: Option<Tensor<2>>,
     output: Tensor<2>,
     /// Trained values of each stack with an adapter.
     factors: Vec<Tensor<1>>,
 }
 
-/// Called after each block with the finished share of a micro-batch, 0 to 1; returns whether to
-/// continue.
+/// Called after each block with the finished share of the micro-batch, from 0 to 1. Returns whether
+/// to continue.
 pub type Watch<'a> = dyn FnMut(f64) -> bool + 'a;
 
-/// Differentiates one micro-batch. `decoder` has its adapters attached; `slots` describes them.
+/// Differentiates one micro-batch. The adapters must be attached to `decoder`; `slots` describes
+/// them.
 ///
 /// # Errors
 ///
@@ -124,7 +126,7 @@ pub fn backward(
     Ok(gradients.expect("the pass is never stopped"))
 }
 
-/// As [`backward`], with progress reported to `watch`. Returns `None` if `watch` stopped the pass;
+/// Like [`backward`], but reports progress to `watch`. Returns `None` if `watch` stopped the pass;
 /// the partial result is discarded.
 ///
 /// # Errors
@@ -164,9 +166,9 @@ pub fn backward_watched(
         slots,
         gradient: FlatGradient::new(slots.iter().map(AdapterSlot::n_values).sum()),
     };
-    let mut walk = Walk::new(&pass, options.n_kept_blocks, watch);
+    let mut progress = Progress::new(&pass, options.n_kept_blocks, watch);
     let Some((mut block_states, last)) =
-        pass.forward(&batch.input_ids, options.n_kept_blocks, &mut walk)
+        pass.forward(&batch.input_ids, options.n_kept_blocks, &mut progress)
     else {
         return Ok(None);
     };
@@ -180,27 +182,28 @@ pub fn backward_watched(
     let mut d_input = Some(d_last);
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
         let (graph, cost) = match block_states.pop().expect("one entry for each block") {
-            Kept::Graph(graph) => (*graph, Walk::BACKWARD),
+            Kept::Graph(graph) => (*graph, Progress::BACKWARD),
             Kept::Input(input) => (
-                pass.graph_again(layer, *input),
-                Walk::FORWARD + Walk::BACKWARD,
+                pass.recompute_graph(layer, *input),
+                Progress::FORWARD + Progress::BACKWARD,
             ),
         };
         let Some(d_output) = d_input.take() else {
             break;
         };
         d_input = block_backward(graph, d_output, layer, &mut parts)?;
-        if !walk.count_pass(cost) {
+        if !progress.add_cost(cost) {
             return Ok(None);
         }
     }
     parts.reverse();
-    // Fully trained weights may be far larger than all factors, so they have no memory before their
-    // gradients exist.
+    // Fully trained weights may be far larger than all factors, so their gradients are not
+    // allocated in advance.
     let mut gradients = vec![pass.gradient.concatenate(parts)];
     gradients.extend(d_head);
     if decoder.trained.embed_tokens.is_some() {
-        let d_embedded = d_input.expect("every block hands it down where the embedding is trained");
+        let d_embedded =
+            d_input.expect("every block returns its input gradient if the embedding is trained");
         gradients.push(embedding_gradient(decoder, &batch.input_ids, d_embedded));
     }
     Ok(Some(MicroBatchGradient {
@@ -213,14 +216,14 @@ pub fn backward_watched(
 }
 
 /// Progress of the pass through the blocks, weighted by cost.
-struct Walk<'a, 'w> {
+struct Progress<'a, 'w> {
     done: u32,
     all: u32,
     watch: &'a mut Watch<'w>,
 }
 
-impl<'a, 'w> Walk<'a, 'w> {
-    /// Cost of a block's forward pass; the backward costs follow.
+impl<'a, 'w> Progress<'a, 'w> {
+    /// Cost of a block's forward pass. The other costs are relative to it.
     const FORWARD: u32 = 1;
     const BACKWARD: u32 = 2;
 
@@ -237,8 +240,8 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
     }
 
-    /// Whether to continue after a block that cost `cost`.
-    fn count_pass(&mut self, cost: u32) -> bool {
+    /// Adds `cost` and returns whether to continue.
+    fn add_cost(&mut self, cost: u32) -> bool {
         self.done += cost;
         (self.watch)(f64::from(self.done) / f64::from(self.all))
     }
@@ -263,14 +266,14 @@ fn check_batch(
     }
 }
 
-/// Inputs of the pass through the blocks of one micro-batch.
+/// Inputs of the forward and backward pass through the blocks.
 struct BlockwisePass<'a> {
     decoder: &'a Decoder,
     context: &'a BatchContext,
     dropout: Option<DropoutKey>,
-    /// Noise on the embeddings, and document boundaries.
+    /// Noise on the embeddings, with the document boundaries.
     noise: Option<(EmbeddingNoise, &'a [usize])>,
-    /// No block before this one is trained.
+    /// First block with trained values.
     first_adapted: usize,
     /// The supervised rows.
     rows: RowIndices,
@@ -280,14 +283,14 @@ struct BlockwisePass<'a> {
 }
 
 impl BlockwisePass<'_> {
-    /// Runs the blocks and keeps the input of each block from the first adapted one on, or the
-    /// graphs of the last `n_kept`. Also returns the last block's output for the supervised rows,
-    /// `[m, d]`. `None` if the pass was stopped.
+    /// Runs all blocks. From the first adapted block, stores the input of each block, or the graph
+    /// for the last `n_kept` blocks. Also returns the output of the last block for the supervised
+    /// rows, `[m, d]`. Returns `None` if the pass was stopped.
     fn forward(
         &self,
         input_ids: &[u32],
         n_kept: usize,
-        walk: &mut Walk<'_, '_>,
+        progress: &mut Progress<'_, '_>,
     ) -> Option<(Vec<Kept>, Tensor<2>)> {
         let n_blocks = self.decoder.blocks.len();
         let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
@@ -307,14 +310,14 @@ impl BlockwisePass<'_> {
                 }
                 x = self.run(layer, block, x);
             }
-            if !walk.count_pass(Walk::FORWARD) {
+            if !progress.add_cost(Progress::FORWARD) {
                 return None;
             }
         }
         Some((block_states, x))
     }
 
-    /// Output of a block; for the last block only the supervised rows.
+    /// The output of a block; for the last block, only the supervised rows.
     fn run(&self, layer: usize, block: &Block, x: Tensor<2>) -> Tensor<2> {
         operation!("block");
         let dropout = self.dropout.map(|key| key.layer(layer));
@@ -324,13 +327,13 @@ impl BlockwisePass<'_> {
         block.forward_rows(x, self.context, dropout, &self.rows)
     }
 
-    /// Runs a block again for its gradients; its output was used in the forward pass.
-    fn graph_again(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
+    /// Runs a block again for its gradients. Its output was already used in the forward pass.
+    fn recompute_graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
         operation!("again");
         self.graph(layer, input, true)
     }
 
-    /// Runs a block with its adapters as leaves, and its input as a leaf if a block before it is
+    /// Runs a block with its adapters as leaves. Its input is also a leaf if an earlier block is
     /// trained.
     fn graph(&self, layer: usize, input: Tensor<2>, unread: bool) -> BlockGraph {
         let is_first = layer == self.first_adapted && self.decoder.trained.embed_tokens.is_none();
@@ -346,7 +349,7 @@ impl BlockwisePass<'_> {
             let Some(adapter) = &mut linear.adapter else {
                 continue;
             };
-            let start = self.start_of(layer, stack);
+            let start = self.gradient_offset(layer, stack);
             *adapter = adapter
                 .tracked(leaf)
                 .with_gradient_in(&self.gradient, start);
@@ -361,7 +364,7 @@ impl BlockwisePass<'_> {
     }
 
     /// Offset of a stack's factor gradients.
-    fn start_of(&self, layer: usize, stack: usize) -> usize {
+    fn gradient_offset(&self, layer: usize, stack: usize) -> usize {
         let mut slots = self.slots.iter();
         let first = slots.find(|slot| slot.location() == (layer, stack));
         let first = first.expect("each adapter of the decoder has its slots");
@@ -369,7 +372,7 @@ impl BlockwisePass<'_> {
     }
 }
 
-/// The model without its adapters; the weights are shared.
+/// A copy of the model without adapters, which shares the weights.
 pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     let mut base = decoder.clone();
     for stack in base.blocks.iter_mut().flat_map(|block| &mut block.stacks) {
@@ -378,14 +381,14 @@ pub(crate) fn without_adapters(decoder: &Decoder) -> Decoder {
     base
 }
 
-/// Distillation target.
+/// The distillation target.
 struct Teacher {
     how: Distillation,
-    /// Normed hidden states of the supervised rows, `[m, d]`.
+    /// Normalized hidden states of the supervised rows, `[m, d]`.
     hidden: Tensor<2>,
 }
 
-/// Gradients from the head for the supervised rows.
+/// Gradients that the head returns for the supervised rows.
 struct HeadGradients {
     loss_sum: f64,
     /// Gradient of the last block's output, `[m, d]`.
@@ -394,7 +397,7 @@ struct HeadGradients {
     d_head: Option<Tensor<1>>,
 }
 
-/// Gradient of the embedding, flat, from the gradient of the embedded tokens.
+/// Gradient of the embedding matrix, flat, computed from the gradient of the embedded tokens.
 fn embedding_gradient(decoder: &Decoder, input_ids: &[u32], d_embedded: Tensor<2>) -> Tensor<1> {
     let device = decoder.device();
     let shape = decoder.embed_tokens.dims();
@@ -447,8 +450,8 @@ fn head(
     }
 }
 
-/// Collects the gradients of a block's factors, last first, and returns the gradient of its input,
-/// if needed.
+/// Collects the gradients of a block's factors in reverse order, and returns the gradient of its
+/// input if it is needed.
 fn block_backward(
     graph: BlockGraph,
     d_output: Tensor<2>,
@@ -468,7 +471,7 @@ fn block_backward(
     }))
 }
 
-/// All autodiff leaves are made here.
+/// Creates an autodiff leaf. No other function does.
 pub(crate) fn leaf<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     Tensor::from_inner(x).require_grad()
 }

@@ -1,13 +1,13 @@
-//! NEFTune: noise on the embeddings of a micro-batch, a pure function of its key.
+//! NEFTune: noise on the embeddings of a micro-batch, which depends only on a key.
 //!
-//! The noise can be recomputed for a resumed run, or for a second backward pass in tests, without
+//! A resumed run, or a second backward pass in tests, can therefore recompute the noise instead of
 //! storing it.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::dropout::mix;
 use tooltune_rows::batches::SeededRandom;
 
-/// Noise of one micro-batch.
+/// The noise of one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EmbeddingNoise {
     alpha: f64,
@@ -15,7 +15,7 @@ pub struct EmbeddingNoise {
     seed: u64,
 }
 
-/// Streams of the seeded generator for noise have the highest bit set.
+/// Random streams for noise have the highest bit set.
 const NOISE_STREAMS: u64 = 1 << 63;
 
 impl EmbeddingNoise {
@@ -29,8 +29,8 @@ impl EmbeddingNoise {
         }
     }
 
-    /// Adds noise to embeddings: for a document of `n` tokens between `cu_seqlens`, uniform in
-    /// `±alpha / √(n d)`.
+    /// Adds noise to embeddings. It is uniform in `±alpha / √(n d)` for a document of `n` tokens;
+    /// `cu_seqlens` has the document boundaries.
     ///
     /// # Shapes
     ///
@@ -51,7 +51,7 @@ impl EmbeddingNoise {
             let value = |_| ((random.uniform_f64() * 2.0 - 1.0) * bound) as f32;
             noise.extend((0..n_values).map(value));
         }
-        // After the last document there is padding.
+        // Rows after the last document are padding.
         noise.resize(n * d, 0.0);
         let dtype = embeddings.dtype();
         let noise = Tensor::from_data(TensorData::new(noise, [n, d]), &embeddings.device());

@@ -1,4 +1,4 @@
-//! Optimizer step: gradients block by block, clipping, AdamW and learning-rate schedule.
+//! The optimizer step: gradients block by block, clipping, AdamW and the learning-rate schedule.
 
 pub mod backward;
 pub mod embedding_noise;

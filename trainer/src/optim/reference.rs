@@ -1,6 +1,7 @@
-//! Computes the same gradient with plain autodiff through the whole model and all logits.
+//! Computes the gradient of [`super::backward`] with plain autodiff through the whole model and all
+//! logits.
 //!
-//! This is slow and needs much memory; it is the reference for tests of [`super::backward`].
+//! It is slow and needs much memory; tests use it as the reference.
 
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 use tooltune_kernels::linear_cross_entropy::reference::linear_cross_entropy;
@@ -11,7 +12,7 @@ use tooltune_rows::batches::MicroBatch;
 use super::backward::{BackwardOptions, MicroBatchGradient, StepError, leaf, without_adapters};
 use crate::models::{BatchContext, Decoder};
 
-/// Same contract as [`super::backward::backward`]; memory options are ignored.
+/// Like [`super::backward::backward`], but ignores the memory options.
 ///
 /// # Errors
 ///
@@ -47,7 +48,8 @@ pub fn backward(
     }
     for (layer, block) in tracked.blocks.iter().enumerate() {
         let dropout = options.dropout.map(|key| key.layer(layer));
-        // Dropout of the last block numbers its rows, so select the rows at the same operation.
+        // Dropout masks of the last block depend on row numbers, so select the supervised rows at
+        // the same operation.
         x = match dropout {
             Some(_) if layer + 1 == tracked.blocks.len() => {
                 block.forward_rows(x, &context, dropout, &rows)

@@ -1,6 +1,6 @@
 //! Updates the parameters with the gradient of a step.
 //!
-//! A non-finite loss or norm never reaches the parameters: the update is skipped and reported.
+//! If the loss or the gradient norm is not finite, the update is skipped and reported.
 
 use burn::tensor::Tensor;
 use tooltune_kernels::adamw::{clip_factor, global_norm};
@@ -11,9 +11,9 @@ use tooltune_kernels::{AdamW, AdamWState, operation};
 pub struct Optimizer {
     /// Hyper-parameters.
     pub adamw: AdamW,
-    /// State of the moments.
+    /// The moments.
     pub state: AdamWState,
-    /// Gradients with a larger global norm are scaled down to it; 0 disables clipping.
+    /// Maximum global norm of a gradient; larger ones are scaled down. 0 disables clipping.
     pub max_grad_norm: f64,
     /// Factor on each parameter's learning rate, `[p]`; `None` means 1 for all.
     pub rate_scales: Option<Tensor<1>>,
@@ -35,7 +35,7 @@ pub enum StepOutcome {
 }
 
 impl Optimizer {
-    /// Zero moments for parameters `[p]`.
+    /// Creates an optimizer with zero moments for the parameters `[p]`.
     pub fn new(adamw: AdamW, max_grad_norm: f64, parameters: &Tensor<1>) -> Self {
         Self {
             adamw,
@@ -65,7 +65,7 @@ impl Optimizer {
             factor if clips && factor < 1.0 => gradient.mul_scalar(factor),
             _ => gradient,
         };
-        // Moved out, so that unshared parameters are updated in place.
+        // Move the parameters out, so that they are not shared and can be updated in place.
         let before = std::mem::replace(parameters, gradient.clone());
         let state = &mut self.state;
         let scales = self.rate_scales.as_ref();

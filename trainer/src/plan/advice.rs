@@ -1,4 +1,5 @@
-//! Suggests settings to lower if a run does not fit into memory, by what uses most.
+//! Suggests which settings to lower if a run does not fit into memory, starting with the largest
+//! memory use.
 
 use serde::Serialize;
 use tooltune_checkpoints::adapter::TargetModules;
@@ -6,7 +7,7 @@ use tooltune_checkpoints::adapter::TargetModules;
 use super::memory::{MemoryPlan, Phase, size};
 use crate::config::Config;
 
-/// What the size of a part depends on.
+/// The quantity that determines the size of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Cause {
     /// The base model.
@@ -27,7 +28,7 @@ pub enum Cause {
     Program,
 }
 
-/// Bytes in a phase that have one cause.
+/// The bytes of a phase that have the same cause.
 struct Cost {
     cause: Cause,
     bytes: u64,
@@ -49,8 +50,8 @@ fn costs(phase: &Phase) -> Vec<Cost> {
     costs
 }
 
-/// Names the largest cost of the largest phase and how to lower it, and the second-largest if it is
-/// at least half as large.
+/// Names the largest cost of the largest phase and how to lower it; also the second-largest cost if
+/// it is at least half as large.
 pub fn advice(config: &Config, memory: &MemoryPlan) -> String {
     let Some(phase) = memory.phases.first() else {
         return String::new();

@@ -23,18 +23,19 @@ pub struct Disk {
     pub dir: PathBuf,
     /// Free bytes, if the system reports them.
     pub free: Option<u64>,
-    /// Bytes of all checkpoints of the run, minus those of existing ones.
+    /// Bytes of all checkpoints of the run, minus the bytes of existing checkpoints.
     pub needed: Option<u64>,
 }
 
 impl Disk {
-    /// Measures the disk of a run whose checkpoints need `checkpoints` bytes in total, or `None` if
-    /// that is unknown.
+    /// Measures the free space for a run. `checkpoints` is the total size of its checkpoints, or
+    /// `None` if it is unknown.
     pub fn measure(output_dir: &Path, checkpoints: Option<u64>) -> Self {
         let dir = nearest_folder(output_dir);
         Self {
             free: free_bytes(&dir),
-            needed: checkpoints.map(|bytes| bytes.saturating_sub(held_bytes(output_dir))),
+            needed: checkpoints
+                .map(|bytes| bytes.saturating_sub(checkpoint_bytes_on_disk(output_dir))),
             dir,
         }
     }
@@ -46,7 +47,7 @@ impl Disk {
     }
 
     /// Describes the free and the needed space.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let dir = self.dir.display();
         let Some(free) = self.free else {
             return format!("{dir}: free space is unknown");
@@ -61,7 +62,7 @@ impl Disk {
         }
     }
 
-    /// Refuses a disk without enough space.
+    /// Returns an error if the disk has not enough space.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl Disk {
     pub fn check(&self) -> Result<(), Error> {
         match self.is_scarce() {
             true => Err(Error::NoDiskSpace {
-                found: self.words(),
+                found: self.describe(),
                 remedy: REMEDY,
             }),
             false => Ok(()),
@@ -77,25 +78,25 @@ impl Disk {
     }
 }
 
-/// Disk of a run whose plan needs `disk_bytes`.
+/// Measures the free space for a run whose plan needs `disk_bytes`.
 pub fn disk_of_run(config: &Config, disk_bytes: u64) -> Disk {
     Disk::measure(&config.train.output_dir, Some(disk_bytes))
 }
 
 /// Bytes of existing checkpoints, which rotation will free.
-fn held_bytes(output_dir: &Path) -> u64 {
+fn checkpoint_bytes_on_disk(output_dir: &Path) -> u64 {
     let checkpoints = RunDir::open_to_read(output_dir).and_then(|run| run.list());
     let checkpoints = checkpoints.unwrap_or_default();
     checkpoints
         .iter()
-        .map(|checkpoint| bytes_below(&checkpoint.path))
+        .map(|checkpoint| folder_bytes(&checkpoint.path))
         .sum()
 }
 
-fn bytes_below(dir: &Path) -> u64 {
+fn folder_bytes(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {
-        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+        Ok(found) if found.is_dir() => folder_bytes(&entry.path()),
         Ok(found) => found.len(),
         Err(_) => 0,
     });
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_checkpoints_need_no_further_space() {
+    fn existing_checkpoints_are_not_counted_again() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("run");
         let before = Disk::measure(&dir, Some(5_000));

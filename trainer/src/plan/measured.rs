@@ -1,18 +1,18 @@
 //! Constants of the memory model, measured on this program.
 //!
-//! Setup: x86-64 Linux with glibc, two threads, one factor changed at a time. `tooltune plan
+//! Setup: x86-64 Linux with glibc, two threads, changing one factor at a time. `tooltune plan
 //! --probe --format json` reports VmRSS before and after loading the weights, and VmHWM after a
-//! step. VmHWM of `tooltune train` over three steps, of language models and of retrievers, gives
-//! the cost of updates, saves and evaluations. The block constants are counted tensor by tensor
-//! from the operations' saved and returned tensors; a test compares them with measurements. Count
-//! them again when a kernel keeps more or less.
+//! step. VmHWM of `tooltune train` over three steps, for language models and retrievers, gives the
+//! cost of updates, saves and evaluations. The block constants are counted tensor by tensor from
+//! the operations' saved and returned tensors; a test compares them with measurements. Count them
+//! again if a kernel saves more or fewer tensors.
 
 use crate::recipes::kept_blocks::BlockWidths;
 
 /// Memory of a process before it loads a model: code, threads, initial heap.
 pub(super) const PROGRAM_BYTES: f64 = 32e6;
 
-/// As [`PROGRAM_BYTES`], for a retriever without the code of language models.
+/// Like [`PROGRAM_BYTES`], for a run that trains only a retriever.
 pub(super) const RETRIEVER_PROGRAM_BYTES: f64 = 17e6;
 
 /// Bytes of a tokenizer per vocabulary entry: text, merges, two maps.
@@ -26,22 +26,22 @@ pub(super) const EXAMPLE_BYTES_PER_TOKEN: f64 = 18.0;
 /// compiled templates and fragmented heap.
 pub(super) const EVALUATION_BYTES: f64 = 40e6;
 
-/// Additional memory after the first evaluation with f32 products, measured without bf16
-/// instructions: scratch memory of products and pool memory kept between generation and encoding.
+/// Additional memory after the first evaluation with f32 matmuls, measured without bf16
+/// instructions: scratch memory of matmuls, and pool memory kept between generation and encoding.
 pub(super) const F32_EVALUATION_BYTES: f64 = 50e6;
 
 /// Copies of the adapter that live for the whole run: parameters and two moments.
 pub(super) const ADAPTER_COPIES: f64 = 3.0;
 
-/// Copies of the factors packed for products, one per direction, in the compute dtype.
+/// Copies of the LoRA factors packed for matmuls, one per direction, in the compute dtype.
 pub(super) const PACKED_COPIES: f64 = 2.0;
 
-/// Temporary copies of the trained values in an update beyond the step's retained buffers: the
-/// clipped gradient. Gradient and new values reuse those buffers.
+/// Temporary copies of the trained values in an update: the clipped gradient. The gradient and the
+/// new values reuse buffers of the step.
 pub(super) const UPDATE_COPIES: f64 = 1.0;
 
-/// Additional copies of fully trained weights: their gradients before concatenation and the values
-/// added to them; later the new weights copied into the model.
+/// Additional copies of fully trained weights: first their gradients before concatenation and the
+/// values added to them, later the new weights copied into the model.
 pub(super) const WHOLE_WEIGHT_COPIES: f64 = 2.0;
 
 /// Temporary copies of the trained values in a save: the values twice, flat and by name, and two
@@ -55,11 +55,11 @@ pub(super) const DOUBLED_COPIES: f64 = 2.0;
 /// plus a few columns of logits and gradients per thread.
 pub(super) const LOGITS_COPIES: f64 = 1.1;
 
-/// As [`LOGITS_COPIES`] for a trained head, in f32 and plain operations: logits, log-probabilities,
-/// probabilities and gradients.
+/// Like [`LOGITS_COPIES`], for a trained head, which uses unfused f32 operations: logits,
+/// log-probabilities, probabilities and gradients.
 pub(super) const TRAINED_LOGITS_COPIES: f64 = 4.0;
 
-/// Activations that an encoder block keeps for the backward pass. In f32, of the hidden size: the
+/// Activations that an encoder block keeps for the backward pass. With the hidden size in f32: the
 /// block input and the output of its first norm, from which the norms recompute the rest. In the
 /// compute dtype: queries, keys, values, attention output and GELU input.
 pub(super) const ENCODER: BlockWidths = BlockWidths {
@@ -71,7 +71,7 @@ pub(super) const ENCODER: BlockWidths = BlockWidths {
     linear: 0.0,
 };
 
-/// Rows of the hidden size in f32 per token outside the blocks: the input of mean pooling, and
+/// Rows of the hidden size in f32 per token outside the blocks: the mean-pooling input, and
 /// temporaries.
 pub(super) const ENCODER_STREAMS: f64 = 7.0;
 
@@ -80,7 +80,7 @@ pub(super) const ENCODER_STREAMS: f64 = 7.0;
 pub(super) const RETRIEVER_COPIES: f64 = 1.5;
 
 /// Copies of a retriever's parameters in a save, after the activation memory was released: two
-/// moments and one copy in progress.
+/// moments and the copy being written.
 pub(super) const RETRIEVER_SAVE_COPIES: f64 = 3.0;
 
 /// Activations of a block in an encoder that is only used for inference.

@@ -1,7 +1,7 @@
-//! Predicts the peak memory of a run from its shapes, part by part.
+//! Predicts the peak memory of a run from its shapes, split into parts.
 //!
-//! The peak is the largest phase, not the sum of all phases. Buffers for a step's activations are
-//! retained for the next step and therefore part of an update, but released before evaluations and
+//! The peak is the largest phase, not the sum of all phases. Activation buffers are retained for
+//! the next step. They are therefore part of an update, but are released before evaluations and
 //! saves. Parts that live for the whole run are included in each phase.
 
 use serde::Serialize;
@@ -25,7 +25,7 @@ use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes};
 
 /// Limit of one part, an exabyte, so that sums of parts do not overflow.
-const MOST_BYTES: f64 = 1e18;
+const MAX_PART_BYTES: f64 = 1e18;
 
 /// Name of the phase that writes a checkpoint.
 pub(super) const SAVING: &str = "saving";
@@ -74,9 +74,9 @@ pub(super) struct MemoryInput<'a> {
     pub model: &'a DecoderConfig,
     /// Number of trained values.
     pub n_adapter: usize,
-    /// Number of those that belong to fully trained weights of the model.
+    /// Number of trained values that belong to fully trained weights of the model.
     pub n_whole: usize,
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub compute_dtype: ComputeDtype,
     /// Size of the tokenizer's vocabulary.
     pub vocabulary: usize,
@@ -139,7 +139,7 @@ pub(super) fn memory_plan(input: &MemoryInput) -> MemoryPlan {
         resident.extend(retriever.resident());
         phases.extend(retriever.phases(step_bytes));
     }
-    of_phases(&resident, phases)
+    from_phases(&resident, phases)
 }
 
 /// Consecutive phases of an evaluation.
@@ -167,11 +167,11 @@ fn evaluation_phases(
         .filter(|_| evaluation.encodes)
     {
         let widths = [encoder.hidden_size, encoder.intermediate_size];
-        let of_token = READING.bytes_beside_heads(widths, ComputeDtype::F32);
+        let token_bytes = READING.bytes_without_heads(widths, ComputeDtype::F32);
         let mut parts = vec![part(
             Cause::Encoder,
             "activations of the encoder",
-            of_token * PASS_TOKENS as f64,
+            token_bytes * PASS_TOKENS as f64,
         )];
         parts.extend(retriever);
         phases.push(("reading texts with the encoder", parts));
@@ -183,8 +183,8 @@ fn evaluation_phases(
 ///
 /// # Panics
 ///
-/// Without a phase, which is a bug of the caller.
-pub(super) fn of_phases(resident: &[Part], phases: Vec<(&'static str, Vec<Part>)>) -> MemoryPlan {
+/// Panics if `phases` is empty, which is a bug in the caller.
+pub(super) fn from_phases(resident: &[Part], phases: Vec<(&'static str, Vec<Part>)>) -> MemoryPlan {
     let phase = |(name, own): (&'static str, Vec<Part>)| {
         let mut parts: Vec<Part> = resident.iter().cloned().chain(own).collect();
         parts.retain(|part| part.bytes > 0);
@@ -205,7 +205,7 @@ pub(super) fn part(cause: Cause, name: impl Into<String>, bytes: f64) -> Part {
     Part {
         cause,
         name: name.into(),
-        bytes: bytes.ceil().min(MOST_BYTES) as u64,
+        bytes: bytes.ceil().min(MAX_PART_BYTES) as u64,
     }
 }
 
@@ -221,7 +221,7 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
     let program = PROGRAM_BYTES
         + TOKENIZER_BYTES_PER_ENTRY * tokenizers as f64
         + EXAMPLE_BYTES_PER_TOKEN * input.n_example_tokens as f64;
-    // Parameters, plus the matrices packed for products.
+    // Parameters, plus matrices packed for matmuls.
     let n_values = |e: &MiniLmConfig| ParameterLayout::new(e).len() + n_matrix_values(e);
     let remaining = match (&input.evaluation, input.compute_dtype) {
         (None, _) => 0.0,
@@ -264,7 +264,7 @@ fn resident(input: &MemoryInput) -> Vec<Part> {
     ]
 }
 
-/// Held-out loss of a row: its blocks one by one, then its logits.
+/// Parts for the held-out loss of a row: its blocks one by one, then its logits.
 fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let block = block_bytes(input, shape.n_tokens, &FORWARD);
     let logits = chunk_bytes(input, shape);
@@ -314,7 +314,7 @@ fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize
     ]
 }
 
-/// Most tokens that one prefill pass computes.
+/// Maximum number of tokens in one prefill pass.
 fn prefill_tokens(lengths: &[usize]) -> usize {
     let mut most = 0;
     let mut n_tokens = 0usize;
@@ -330,14 +330,15 @@ fn prefill_tokens(lengths: &[usize]) -> usize {
 }
 
 fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f64 {
-    n_tokens as f64 * widths.most_bytes_per_token(input.model, input.compute_dtype)
+    n_tokens as f64 * widths.max_bytes_per_token(input.model, input.compute_dtype)
 }
 
 fn weight_bytes(input: &MemoryInput) -> f64 {
     base_weight_bytes(input.model, input.compute_dtype, input.trains_head())
 }
 
-/// Packed weights are stored once; a frozen head twice, once per direction.
+/// Bytes of the base weights: packed weights are stored once, but a frozen head twice, once per
+/// direction.
 pub(super) fn base_weight_bytes(
     model: &DecoderConfig,
     compute_dtype: ComputeDtype,

@@ -1,9 +1,8 @@
-//! Predicts the needs of a run: steps, tokens, memory by part, disk space, and with a probe the
-//! duration.
+//! Predicts steps, tokens, memory by part and disk space of a run, and with a probe its duration.
 //!
-//! Everything except the weights is read and checked first, with the code that training uses, so a
-//! run with a printed plan also starts. [`outline`] needs only the config and the model's shape.
-//! The predicted memory is the peak resident set of the process on the CPU.
+//! Everything except the weights is read and checked with the code of training, so a run whose plan
+//! is printed will also start. [`outline`] needs only the config and the model's shape. The
+//! predicted memory is the peak resident set of the process on the CPU.
 
 mod advice;
 pub mod disk;
@@ -53,7 +52,7 @@ const CHECKPOINT_TEXT_BYTES: u64 = 16 << 10;
 pub struct Needs {
     /// Number of values in the base model; 0 for a retriever without a language model.
     pub n_weights: usize,
-    /// Number of trained values, of the adapter or of a retriever without a language model.
+    /// Number of trained values: of the adapter, or of a retriever without a language model.
     pub n_trained: usize,
     /// Predicted memory.
     pub memory: MemoryPlan,
@@ -61,7 +60,7 @@ pub struct Needs {
     pub step_bytes: u64,
     /// Bytes of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Largest number of bytes of all checkpoints together.
+    /// Maximum bytes of all checkpoints together.
     pub disk_bytes: u64,
 }
 
@@ -74,7 +73,7 @@ pub struct Plan {
     pub steps: u64,
     /// Tokens and micro-batches of training.
     pub training: TrainingWork,
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub compute_dtype: ComputeDtype,
     /// Number of blocks in the model.
     pub n_blocks: usize,
@@ -87,7 +86,7 @@ pub struct Plan {
     pub retriever: Option<RetrieverPlan>,
 }
 
-/// Hours of a run, extrapolated from a probe.
+/// Predicted duration of a run in hours, extrapolated from a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Hours {
     /// Training steps, without evaluations.
@@ -106,15 +105,15 @@ impl Plan {
 }
 
 impl Needs {
-    /// Needs of a language model's run, including a retriever trained with it.
-    fn of_model(input: &MemoryInput) -> Self {
-        let of_retriever = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
+    /// Needs of a run with a language model, including a retriever trained with it.
+    fn for_language_model(input: &MemoryInput) -> Self {
+        let retriever_bytes = input.retriever.map_or(0, RetrieverNeeds::checkpoint_bytes);
         // A principal init (PiSSA) saves factors of twice the rank.
         let initial = match input.config.lora.principal_init() {
             Some(_) => 4 * input.n_adapter as u64,
             None => 0,
         };
-        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + initial + of_retriever;
+        let checkpoint_bytes = checkpoint_bytes(input.n_adapter) + initial + retriever_bytes;
         Self {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,
@@ -151,7 +150,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
     let n_kept = kept_blocks.count(largest.unwrap_or(1));
-    let needs = Needs::of_model(&MemoryInput {
+    let needs = Needs::for_language_model(&MemoryInput {
         config,
         model,
         n_adapter,
@@ -195,8 +194,8 @@ pub(crate) fn checkpoint_bytes(n_adapter: usize) -> u64 {
     3 * 4 * n_adapter as u64 + CHECKPOINT_TEXT_BYTES
 }
 
-/// Largest number of checkpoints on disk at once: those that `RunDir::rotate` keeps, at least the
-/// newest and the best, plus the one being written.
+/// Largest number of checkpoints on disk at once: the checkpoints that `RunDir::rotate` keeps (at
+/// least the newest and the best), plus the one being written.
 pub(crate) fn n_checkpoints(config: &Config) -> u64 {
     let least = match config.eval.eval_strategy {
         EvalStrategy::No => 1,

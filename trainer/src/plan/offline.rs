@@ -1,4 +1,5 @@
-//! Predicts the largest needs of a run from its config and the model's shape, without its files.
+//! Predicts the maximum needs of a run from its config and the model's shape, without reading its
+//! files.
 //!
 //! The rows are unknown: each micro-batch is assumed to have the maximum length, and the number of
 //! steps per epoch is not predicted.
@@ -23,11 +24,11 @@ use crate::eval::in_loop::needs_loss;
 use crate::lora::LoraLayout as _;
 use crate::models::DecoderConfig;
 use crate::models::minilm::MiniLmConfig;
-use crate::recipes::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
+use crate::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use crate::settings;
 
-/// Rows generated together that exceed the memory of any machine.
-const MOST_ROWS: usize = 1 << 16;
+/// Maximum number of rows generated together; more would exceed the memory of any machine.
+const MAX_ROWS: usize = 1 << 16;
 
 /// Shape of all-MiniLM-L6-v2.
 const MINILM: MiniLmConfig = MiniLmConfig {
@@ -63,9 +64,9 @@ pub struct RetrieverOutline {
     pub n_parameters: usize,
     /// Optimizer steps; `None` if they depend on the pairs.
     pub steps: Option<u64>,
-    /// Texts with autodiff at once, each of the maximum length.
+    /// Texts that are differentiated at once, each of the maximum length.
     pub texts: TextShape,
-    /// Whether its folder is missing and the shape of all-MiniLM-L6-v2 is used.
+    /// Whether the shape of all-MiniLM-L6-v2 is assumed, because the retriever's folder is missing.
     pub is_assumed: bool,
     #[serde(skip)]
     needs: RetrieverNeeds,
@@ -97,9 +98,9 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         model,
         n_adapter,
         compute_dtype,
-        magnitudes: Magnitudes::from_lora(&config.lora),
+        dora_activations: DoraActivations::from_lora(&config.lora),
     };
-    let needs = Needs::of_model(&MemoryInput {
+    let needs = Needs::for_language_model(&MemoryInput {
         config,
         model,
         n_adapter,
@@ -126,7 +127,7 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
     })
 }
 
-/// Predicted bytes of the base weights on the device of a config, which may be absent.
+/// Predicted bytes of the base weights on the config's device, which this machine may not have.
 pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
     let typed = config.language_model().ok()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu).ok()?;
@@ -141,7 +142,7 @@ fn known_steps(length: RunLength) -> Option<u64> {
     }
 }
 
-/// Compute dtype on the device of a config, which may be absent.
+/// Compute dtype on the config's device, which this machine may not have.
 fn compute_dtype(
     device: config::Device,
     typed: config::ComputeDtype,
@@ -153,7 +154,8 @@ fn compute_dtype(
     }
 }
 
-/// For an absent GPU, whose free memory is unknown, `auto` is assumed to keep no blocks.
+/// The rule for kept blocks. The free memory of an absent GPU is unknown, so `auto` is assumed to
+/// keep no blocks.
 fn kept_blocks(device: config::Device, shape: RunShape, cpu: &Device) -> KeptBlocks {
     match device {
         config::Device::Cpu => KeptBlocks::new(shape, cpu),
@@ -161,13 +163,13 @@ fn kept_blocks(device: config::Device, shape: RunShape, cpu: &Device) -> KeptBlo
     }
 }
 
-/// Rows and prompts of `data.max_length` tokens, with as many prompts as are generated together.
+/// Assumes rows and prompts of `data.max_length` tokens, and full generation batches.
 fn evaluation(config: &Config) -> Option<EvaluationWork> {
     if config.eval.eval_strategy == EvalStrategy::No {
         return None;
     }
     let generates = |suite: &Suite| suite.needs().generator;
-    let most = config.eval.max_samples.unwrap_or(MOST_ROWS).min(MOST_ROWS);
+    let most = config.eval.max_samples.unwrap_or(MAX_ROWS).min(MAX_ROWS);
     let n_rows = if config.eval.suites.iter().any(generates) {
         config.eval.batch_size.min(most)
     } else {
@@ -210,9 +212,9 @@ fn retriever(
         return Ok(None);
     };
     let (shape, is_assumed) = encoder_shape(&retriever.model_name_or_path)?;
-    // A query, a document and the mined documents of each pair.
-    let of_pair = retriever.hard_negatives.saturating_add(2);
-    let n_all = of_pair.saturating_mul(retriever.per_device_train_batch_size);
+    // Each pair has a query, a document and the mined documents.
+    let texts_per_pair = retriever.hard_negatives.saturating_add(2);
+    let n_all = texts_per_pair.saturating_mul(retriever.per_device_train_batch_size);
     let n_texts = n_all.min(retriever.mini_batch_size.unwrap_or(usize::MAX));
     let dir = &retriever.model_name_or_path;
     let length = match (retriever.max_seq_length, is_assumed) {
@@ -236,7 +238,7 @@ fn retriever(
         decays: retriever.weight_decay > 0.0,
     };
     let steps = match retriever.steps_per_lm_step {
-        Some(_) => lm_steps.and_then(|steps| retriever.steps_beside(steps)),
+        Some(_) => lm_steps.and_then(|steps| retriever.steps_with_lm(steps)),
         None => known_steps(retriever.length()),
     };
     Ok(Some(RetrieverOutline {

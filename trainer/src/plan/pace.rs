@@ -1,5 +1,5 @@
-//! Estimates the speed of a run: measured by a probe, recorded by the run itself, or from a short
-//! matmul benchmark.
+//! Estimates the speed of a run from a probe, from the run's recorded steps, or from a short matmul
+//! benchmark.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,20 +19,20 @@ use crate::models::DecoderConfig;
 /// Number of latest recorded steps from which the rate is computed.
 const RECORDED_STEPS: usize = 50;
 
-/// Rows of the benchmarked product, enough to use every thread.
+/// Rows of the benchmarked matmul: enough to use every thread.
 const ROWS: usize = 512;
 
-/// Most output features of the benchmarked product, so that creating the weight is faster than the
-/// product.
-const MOST_OUTPUTS: usize = 4096;
+/// Maximum output features of the benchmarked matmul, so that creating the weight is faster than
+/// the matmul.
+const MAX_OUTPUTS: usize = 4096;
 
 /// Duration of the benchmark.
-const SECONDS: f64 = 0.2;
+const BENCHMARK_SECONDS: f64 = 0.2;
 
-/// Share of the benchmark's rate that whole steps reach; the rest is attention, norms, the
-/// optimizer and small products. Two probes of SmolLM2-135M on two busy cores measured .48 and .63
+/// Whole steps reach about this share of the benchmark's rate, because of attention, norms, the
+/// optimizer and small matmuls. Two probes of SmolLM2-135M on two busy cores measured .48 and .63
 /// (2026-11-27), so this is a rough estimate.
-const SHARE: f64 = 0.5;
+const STEP_EFFICIENCY: f64 = 0.5;
 
 /// Source of a rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,8 +42,9 @@ pub enum PaceSource {
     Probe,
     /// The last steps of the run in its folder, read from its `timing.jsonl`.
     Recorded(PathBuf),
-    /// Matmul benchmark with the model's shape, in operations per second.
-    Products(f64),
+    /// A matmul benchmark with the model's shape; the value is in operations per second.
+    #[serde(rename = "products")]
+    Benchmark(f64),
 }
 
 /// Inputs of the estimate.
@@ -89,11 +90,12 @@ impl Pace {
         }
         recorded(config).or_else(|| {
             let per_second =
-                is_cpu(device).then(|| products_per_second(model, plan.compute_dtype, device))?;
+                is_cpu(device).then(|| matmul_rate(model, plan.compute_dtype, device))?;
             let all = operations(plan, model);
             Some(Self {
-                tokens_per_second: plan.training.n_tokens as f64 * SHARE * per_second / all,
-                source: PaceSource::Products(per_second),
+                tokens_per_second: plan.training.n_tokens as f64 * STEP_EFFICIENCY * per_second
+                    / all,
+                source: PaceSource::Benchmark(per_second),
             })
         })
     }
@@ -104,7 +106,7 @@ impl Pace {
     }
 
     /// Describes the source of the rate.
-    pub fn known_by(&self) -> String {
+    pub fn describe_source(&self) -> String {
         match &self.source {
             PaceSource::Probe => "one training step (--probe)".to_owned(),
             PaceSource::Recorded(path) => format!(
@@ -112,7 +114,7 @@ impl Pace {
                 self.tokens_per_second,
                 path.display()
             ),
-            PaceSource::Products(per_second) => format!(
+            PaceSource::Benchmark(per_second) => format!(
                 "a short matmul benchmark, {:.0} GFLOP/s; --probe measures one step",
                 per_second / 1e9
             ),
@@ -138,24 +140,24 @@ fn recorded(config: &Config) -> Option<Pace> {
     })
 }
 
-/// Operations of all steps: the blocks forward, backward to their inputs, and forward again if
-/// recomputed; the head for supervised tokens; the adapters and their gradients.
+/// Operations of all steps: the blocks (forward, input gradients, and recomputation), the head for
+/// supervised tokens, and the adapters with their gradients.
 fn operations(plan: &Plan, model: &DecoderConfig) -> f64 {
     let head = (model.vocab_size * model.hidden_size) as f64;
     let embedding = if model.tie_word_embeddings { 0.0 } else { head };
     let blocks = model.n_parameters() as f64 - head - embedding;
     let kept_share = plan.kept_blocks as f64 / plan.n_blocks.max(1) as f64;
     let passes = 4.0 + 2.0 * (1.0 - kept_share);
-    let of_token = passes * blocks + 6.0 * plan.needs.n_trained as f64;
+    let operations_per_token = passes * blocks + 6.0 * plan.needs.n_trained as f64;
     let training = &plan.training;
-    of_token * training.n_tokens as f64 + 4.0 * head * training.n_trained_tokens as f64
+    operations_per_token * training.n_tokens as f64 + 4.0 * head * training.n_trained_tokens as f64
 }
 
-/// Measures the operations per second of a product with the model's shape.
-fn products_per_second(model: &DecoderConfig, compute_dtype: ComputeDtype, device: &Device) -> f64 {
+/// Measures the operations per second of a matmul with the model's shape.
+fn matmul_rate(model: &DecoderConfig, compute_dtype: ComputeDtype, device: &Device) -> f64 {
     let (inputs, outputs) = (
         model.hidden_size,
-        model.intermediate_size.clamp(1, MOST_OUTPUTS),
+        model.intermediate_size.clamp(1, MAX_OUTPUTS),
     );
     let values = vec![0.01; inputs * outputs];
     let linear = StackedLinear {
@@ -165,12 +167,12 @@ fn products_per_second(model: &DecoderConfig, compute_dtype: ComputeDtype, devic
         adapter: None,
     };
     let x = Tensor::<2>::ones([ROWS, inputs], device).cast(compute_dtype.dtype());
-    let product = || lora_linear(x.clone(), &linear, LinearExtras::default());
-    // Warm-up: the first product also allocates memory.
-    product();
+    let matmul = || lora_linear(x.clone(), &linear, LinearExtras::default());
+    // Warm-up: the first matmul also allocates memory.
+    matmul();
     let (started, mut n) = (Instant::now(), 0.0);
-    while started.elapsed().as_secs_f64() < SECONDS {
-        product();
+    while started.elapsed().as_secs_f64() < BENCHMARK_SECONDS {
+        matmul();
         n += 1.0;
     }
     n * 2.0 * (ROWS * inputs * outputs) as f64 / started.elapsed().as_secs_f64()

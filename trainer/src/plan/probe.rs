@@ -1,6 +1,6 @@
 //! Measures one real training step on the longest micro-batch of a run.
 //!
-//! The step is complete, including the optimizer; its adapters are discarded.
+//! The step is complete, including the optimizer update. Its adapters are discarded.
 
 use std::time::Instant;
 
@@ -57,7 +57,7 @@ pub fn probe(
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let mut adapters = starting::begin(config, preparation, slots, device)?;
     let base = &preparation.base;
-    let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
+    let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
     if preparation.starting_adapter.is_none() {
         adapters.init_dora_magnitudes(&mut decoder)?;
     }

@@ -1,4 +1,4 @@
-//! Predicts the needs of a retriever: pairs, tokens, memory.
+//! Predicts pairs, tokens and memory of a retriever.
 //!
 //! Unlike a language model, a retriever trains all its parameters. Gradient and moments therefore
 //! need as much memory as the activations of a small batch.
@@ -13,8 +13,8 @@ use super::measured::{
     ADAPTER_COPIES, ENCODER, ENCODER_STREAMS, EXAMPLE_BYTES_PER_TOKEN, RETRIEVER_COPIES,
     RETRIEVER_PROGRAM_BYTES, RETRIEVER_SAVE_COPIES, TOKENIZER_BYTES_PER_ENTRY,
 };
-use super::memory::{Part, of_phases, part};
-use super::workload::MOST_WALKED;
+use super::memory::{Part, from_phases, part};
+use super::workload::MAX_SIMULATED_STEPS;
 use super::{Needs, checkpoint_bytes, n_checkpoints, size};
 use crate::config::{Config, RetrieverConfig};
 use crate::encoder::cut_texts::CutTexts;
@@ -22,13 +22,13 @@ use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
 use crate::recipes::retriever::RetrieverPreparation;
 
-/// Share of a step's memory that mini-batches must save to be worth their time.
-const LEAST_SPARED: f64 = 0.1;
+/// Mini-batches are worth their time only if they save at least this share of a step's memory.
+const MIN_SAVED_SHARE: f64 = 0.1;
 
 /// Name of the phase that trains a retriever.
-const LEARNING: &str = "retriever step";
+const TRAINING: &str = "retriever step";
 
-/// Texts that are under autodiff at once.
+/// Texts that are differentiated at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TextShape {
     /// Number of texts.
@@ -38,7 +38,7 @@ pub struct TextShape {
 }
 
 impl TextShape {
-    /// The larger, by tokens, of this shape and texts of these lengths.
+    /// Returns the larger one (by tokens) of this shape and the shape of texts with these lengths.
     fn larger(self, lengths: &[usize]) -> Self {
         let n_tokens: usize = lengths.iter().sum();
         match n_tokens > self.n_tokens {
@@ -62,11 +62,11 @@ pub struct RetrieverPlan {
     pub documents: usize,
     /// Optimizer steps.
     pub steps: u64,
-    /// Tokens of the largest step, if the longest documents are mined.
+    /// Tokens of the largest step, assuming that the longest documents are mined.
     pub largest_step_tokens: usize,
     /// Number of parameters, all trained.
     pub parameters: usize,
-    /// Bytes that are allocated for the whole run.
+    /// Bytes that stay allocated for the whole run.
     pub resident_bytes: u64,
     /// Additional peak bytes of a step.
     pub step_bytes: u64,
@@ -74,9 +74,10 @@ pub struct RetrieverPlan {
     pub whole_step_bytes: Option<u64>,
     /// Bytes of the retriever in a checkpoint.
     pub checkpoint_bytes: u64,
-    /// Texts beyond the encoder's length limit, and texts with equal tokens.
+    /// Number of texts beyond the encoder's length limit, and of texts with equal tokens.
     pub cut: CutTexts,
-    /// Batches of the first epoch without a wrong document, which are merged with others.
+    /// Number of batches of the first epoch that are merged with others, because they have no wrong
+    /// document.
     pub joined_batches: usize,
     #[serde(skip)]
     pub(super) needs: RetrieverNeeds,
@@ -92,8 +93,8 @@ impl RetrieverPlan {
     pub fn needs_alone(&self, config: &Config) -> Needs {
         let mut resident = self.needs.resident();
         resident.push(part(Cause::Program, "program", RETRIEVER_PROGRAM_BYTES));
-        let memory = of_phases(&resident, self.needs.phases(0.0).into());
-        let steps = memory.phases.iter().filter(|phase| phase.name == LEARNING);
+        let memory = from_phases(&resident, self.needs.phases(0.0).into());
+        let steps = memory.phases.iter().filter(|phase| phase.name == TRAINING);
         Needs {
             n_weights: 0,
             n_trained: self.parameters,
@@ -109,16 +110,16 @@ impl RetrieverPlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RetrieverNeeds {
     pub(super) config: MiniLmConfig,
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub(super) compute_dtype: ComputeDtype,
-    /// The largest set of texts under autodiff at once.
+    /// The largest set of texts that are differentiated at once.
     pub(super) texts: TextShape,
-    /// Whether a step has more texts than those. Gradients are then accumulated, and all texts are
-    /// first embedded without autodiff.
+    /// Whether a step has more texts than `texts`. All texts are then first embedded without
+    /// autodiff, and gradients are accumulated.
     pub(super) in_parts: bool,
     /// Total tokens of the distinct texts.
     pub(super) n_set_tokens: usize,
-    /// Whether weights decay, which needs a mask of the matrices.
+    /// Whether weight decay is on, which needs a mask of the matrices.
     pub(super) decays: bool,
 }
 
@@ -148,7 +149,7 @@ impl RetrieverNeeds {
         ]
     }
 
-    /// Bytes of the activations of the texts under autodiff at once.
+    /// Activation bytes of the texts that are differentiated at once.
     fn activation_bytes(&self) -> f64 {
         let MiniLmConfig {
             hidden_size: d,
@@ -156,20 +157,20 @@ impl RetrieverNeeds {
             num_hidden_layers: n_blocks,
             ..
         } = self.config;
-        let blocks = n_blocks as f64 * ENCODER.bytes_beside_heads([d, inner], self.compute_dtype);
+        let blocks = n_blocks as f64 * ENCODER.bytes_without_heads([d, inner], self.compute_dtype);
         let per_token = blocks + F32 * ENCODER_STREAMS * d as f64;
         let TextShape { n_texts, n_tokens } = self.texts;
-        // Mean pooling is one product with a matrix of the texts' weights.
+        // Mean pooling is one matmul with a matrix of token weights.
         per_token * n_tokens as f64 + F32 * n_texts as f64 * n_tokens as f64
     }
 
-    /// Temporary parts in addition to `kept_bytes` retained by the language model's steps. The
+    /// Temporary parts, including the `kept_bytes` that the language model's steps retain. The
     /// retriever reuses these buffers before it allocates others.
-    fn beside(&self, kept_bytes: f64, name: &str, copies: f64) -> Vec<Part> {
+    fn temporary_parts(&self, kept_bytes: f64, name: &str, copies: f64) -> Vec<Part> {
         let packed = compute_bytes(self.compute_dtype) * n_matrix_values(&self.config) as f64;
         let activations = self.activation_bytes();
         let copies = copies * F32 * self.n_parameters() as f64;
-        let matrices = (1.0 + self.of_parts()) * packed;
+        let matrices = (1.0 + self.mini_batch_bytes()) * packed;
         let remaining = kept_bytes - activations - copies - matrices;
         vec![
             part(Cause::Retriever, "activations of the texts", activations),
@@ -183,14 +184,14 @@ impl RetrieverNeeds {
         ]
     }
 
-    fn of_parts(&self) -> f64 {
+    fn mini_batch_bytes(&self) -> f64 {
         if self.in_parts { 1.0 } else { 0.0 }
     }
 
     /// Temporary parts of a step.
     fn step(&self, kept_bytes: f64) -> Vec<Part> {
-        let copies = RETRIEVER_COPIES + self.of_parts();
-        self.beside(kept_bytes, "gradient and update of the retriever", copies)
+        let copies = RETRIEVER_COPIES + self.mini_batch_bytes();
+        self.temporary_parts(kept_bytes, "gradient and update of the retriever", copies)
     }
 
     /// Phases of the retriever, if the language model's steps retain `kept_bytes`.
@@ -199,19 +200,19 @@ impl RetrieverNeeds {
         let copies = RETRIEVER_SAVE_COPIES * F32 * self.n_parameters() as f64;
         let saving = vec![part(Cause::Retriever, name, copies)];
         [
-            (LEARNING, self.step(kept_bytes)),
+            (TRAINING, self.step(kept_bytes)),
             ("saving the retriever", saving),
         ]
     }
 }
 
-/// Number of values in an encoder's matrices, which products read packed.
+/// Number of values in an encoder's matrices, which are packed for matmuls.
 pub(super) fn n_matrix_values(config: &MiniLmConfig) -> usize {
     let (d, inner) = (config.hidden_size, config.intermediate_size);
     config.num_hidden_layers * (4 * d * d + 2 * d * inner)
 }
 
-/// Simulates the first `MOST_WALKED` steps of a retriever exactly as training runs them.
+/// Simulates the first `MAX_SIMULATED_STEPS` steps of a retriever exactly as training runs them.
 pub fn plan_retriever(
     training: &RetrieverConfig,
     preparation: &RetrieverPreparation,
@@ -227,7 +228,7 @@ pub fn plan_retriever(
         epoch: 0,
         step_in_epoch: 0,
     };
-    for _ in 0..preparation.total_steps.min(MOST_WALKED) {
+    for _ in 0..preparation.total_steps.min(MAX_SIMULATED_STEPS) {
         let (rows, next) = preparation.order.next(cursor);
         cursor = next;
         let batch = PairBatch::new(set, &rows, &[]);
@@ -276,22 +277,22 @@ pub fn plan_retriever(
     }
 }
 
-/// Token counts of documents that mining could add to a step, longest first; which ones are mined
-/// is unknown before training.
+/// Token counts of the longest documents, longest first. Which documents are mined is unknown
+/// before training, so the longest are assumed.
 fn longest_documents(preparation: &RetrieverPreparation) -> Vec<usize> {
     let mut lengths: Vec<usize> = preparation.document_lengths().collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths
 }
 
-/// A remark on mini-batches if all texts at once would not need noticeably more memory.
+/// A remark if mini-batches save hardly any memory.
 fn mini_batch_line(step_bytes: u64, whole_step_bytes: u64) -> Option<String> {
-    let is_spared = step_bytes as f64 <= (1.0 - LEAST_SPARED) * whole_step_bytes as f64;
+    let is_spared = step_bytes as f64 <= (1.0 - MIN_SAVED_SHARE) * whole_step_bytes as f64;
     (!is_spared).then(|| {
         format!(
             "retriever.mini_batch_size saves no memory: a step uses {} with it and {} with all its texts \
-             at once, because gradient and update of all parameters are larger; remove it to train \
-             faster",
+             at once, because the gradient and update of all parameters are larger; remove it to \
+             train faster",
             size(step_bytes),
             size(whole_step_bytes)
         )

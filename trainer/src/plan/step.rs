@@ -1,8 +1,8 @@
-//! Predicts the activations of a training step at the moments of highest memory use.
+//! Predicts the memory of a training step at its peaks.
 //!
-//! The moments follow the order of [`crate::optim::backward`]: after its attention, the last block
-//! computes only supervised rows, and each block's activations are freed before the block below it
-//! is differentiated.
+//! The prediction follows [`crate::optim::backward`]: after its attention, the last block computes
+//! only supervised rows, and the activations of a block are freed before the block below it is
+//! differentiated.
 
 use tooltune_kernels::ComputeDtype;
 
@@ -12,10 +12,12 @@ use super::memory::{MemoryInput, Part, part};
 use super::workload::BatchShape;
 use crate::models::DecoderConfig;
 use crate::models::load::projection_features;
-use crate::recipes::kept_blocks::{BlockWidths, F32, KEPT, Magnitudes, compute_bytes, kept_beside};
+use crate::recipes::kept_blocks::{
+    BlockWidths, DoraActivations, F32, KEPT, compute_bytes, kept_by_family,
+};
 
-/// Temporaries while the feed-forward part is differentiated, in addition to kept activations: in
-/// the stream its output and its gradient, plus the gradients of the down input, of gate and of up.
+/// Temporaries while the feed-forward part is differentiated, in addition to kept activations: the
+/// output and its gradient in the stream, and the gradients of the down input, gate and up.
 const FEED_FORWARD: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 0.0,
@@ -25,8 +27,8 @@ const FEED_FORWARD: BlockWidths = BlockWidths {
     linear: 0.0,
 };
 
-/// Temporaries while attention is differentiated: the common input of queries, keys and values, its
-/// gradient, their gradients, and the gradient of the attention output.
+/// Temporaries while attention is differentiated: the shared input of queries, keys and values, the
+/// gradients of all four, and the gradient of the attention output.
 const ATTENTION: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 2.0,
@@ -39,9 +41,9 @@ const ATTENTION: BlockWidths = BlockWidths {
 /// Bytes that are alive at one moment of a step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moment {
-    /// Inputs of blocks to be recomputed.
+    /// Inputs of the blocks that will be recomputed.
     inputs: f64,
-    /// Activations of blocks that keep them and are not differentiated yet.
+    /// Activations of the blocks that kept them and are not differentiated yet.
     kept: f64,
     /// Activations of the block being differentiated.
     block: f64,
@@ -70,7 +72,7 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
         part(Cause::Batch, format!("logits of {rows} rows"), most.logits),
         part(Cause::Adapter, "gradient", most.gradient),
         part(Cause::Adapter, "gradient of earlier micro-batches", earlier),
-        // One product's weight at a time is transposed; the freed copies fragment the heap.
+        // One weight at a time is transposed for its matmul; the freed copies fragment the heap.
         part(
             Cause::Weights,
             "transposed weights",
@@ -81,17 +83,18 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
 
 fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let (model, dtype) = (input.model, input.compute_dtype);
-    let magnitudes = Magnitudes::from_lora(&input.config.lora);
-    let most =
-        |n: usize, widths: &BlockWidths| n as f64 * widths.most_bytes_per_token(model, dtype);
+    let dora_activations = DoraActivations::from_lora(&input.config.lora);
+    let most = |n: usize, widths: &BlockWidths| n as f64 * widths.max_bytes_per_token(model, dtype);
     let (n, m) = (shape.n_tokens, shape.n_trained_tokens.min(shape.n_tokens));
-    let weights = magnitudes.kept_weights(model);
-    let widths = KEPT.and(kept_beside(model)).and(magnitudes.kept(dtype));
+    let weights = dora_activations.kept_weights(model);
+    let widths = KEPT
+        .and(kept_by_family(model))
+        .and(dora_activations.kept(dtype));
     let kept_bytes = n as f64 * widths.bytes_per_token(model, dtype) + weights;
-    let (before, after) = halves(widths, magnitudes);
+    let (before, after) = split_at_attention(widths, dora_activations);
     let last = most(n, &before) + most(m, &after) + weights;
     let [attention, feed_forward] =
-        transients(magnitudes, dtype).map(|widths| widths.and(of_branch(model, dtype)));
+        transients(dora_activations, dtype).map(|widths| widths.and(branch_widths(model, dtype)));
     let n_kept = input.kept_blocks.count(n);
     let n_lower = model.num_hidden_layers.saturating_sub(1);
     let n_lower_kept = n_kept.saturating_sub(1).min(n_lower);
@@ -106,15 +109,15 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
         logits: chunk_bytes(input, shape),
         ..lower
     };
-    let of_last = Moment {
+    let last_block = Moment {
         block: last + most(n, &attention).max(most(m, &feed_forward)),
         ..lower
     };
-    let mut moments = vec![head, of_last];
+    let mut moments = vec![head, last_block];
     if n_lower > 0 {
         let block = most(n, &widths) + weights + most(n, &feed_forward).max(most(n, &attention));
-        // The block below the last one, and then the first block, when the gradients of all others
-        // exist.
+        // Two candidates: the block below the last one, and the first block, when the gradients of
+        // all others exist.
         let is_kept = n_lower_kept > 0;
         moments.push(Moment {
             inputs: lower.inputs - if is_kept { 0.0 } else { saved_input },
@@ -137,13 +140,13 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
 
 /// Temporaries while attention and while the feed-forward part are differentiated.
 ///
-/// Magnitudes add, in f32, the gradient of their outputs, the gradient of their inputs, and the
-/// product of the two.
-fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
+/// DoRA adds three f32 tensors: the gradient of the magnitudes' outputs, the gradient of their
+/// inputs, and the product of both.
+fn transients(dora_activations: DoraActivations, dtype: ComputeDtype) -> [BlockWidths; 2] {
     let of_f32 = F32 / compute_bytes(dtype);
-    match magnitudes {
-        Magnitudes::None => [ATTENTION, FEED_FORWARD],
-        Magnitudes::Learned | Magnitudes::Dropped => [
+    match dora_activations {
+        DoraActivations::None => [ATTENTION, FEED_FORWARD],
+        DoraActivations::Learned | DoraActivations::Dropped => [
             BlockWidths {
                 queries: 2.0 + 2.0 * of_f32,
                 key_values: 2.0 + 4.0 * of_f32,
@@ -159,9 +162,9 @@ fn transients(magnitudes: Magnitudes, dtype: ComputeDtype) -> [BlockWidths; 2] {
     }
 }
 
-/// Temporaries if a branch output is normed or scaled before it is added to the stream: its
+/// Temporaries if a branch output is normalized or scaled before it is added to the stream: its
 /// gradient in f32 and in the compute dtype.
-fn of_branch(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
+fn branch_widths(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
     let is_added_at_once =
         model.family.norms.feed_forward.after.is_none() && model.residual_multiplier == 1.0;
     if is_added_at_once || dtype == ComputeDtype::F32 {
@@ -174,11 +177,14 @@ fn of_branch(model: &DecoderConfig, dtype: ComputeDtype) -> BlockWidths {
     }
 }
 
-/// Splits the activations of a block into those up to its attention and those after it.
-fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWidths) {
-    let stream = match magnitudes {
-        Magnitudes::None | Magnitudes::Learned => 1.0,
-        Magnitudes::Dropped => 8.0,
+/// Splits the activations of a block: up to its attention, and after it.
+fn split_at_attention(
+    widths: BlockWidths,
+    dora_activations: DoraActivations,
+) -> (BlockWidths, BlockWidths) {
+    let stream = match dora_activations {
+        DoraActivations::None | DoraActivations::Learned => 1.0,
+        DoraActivations::Dropped => 8.0,
     };
     let before = BlockWidths {
         stream,
@@ -193,9 +199,9 @@ fn halves(widths: BlockWidths, magnitudes: Magnitudes) -> (BlockWidths, BlockWid
     (before, after)
 }
 
-/// Largest number of values in projections that are computed as one product.
+/// Number of values in the largest stack of projections that one matmul computes.
 fn largest_stack(model: &DecoderConfig) -> f64 {
-    let of_layer = |layer: usize| {
+    let layer_values = |layer: usize| {
         let stacks = model.projections(layer).stacks.iter();
         let n_values = stacks.map(|stack| {
             let values = stack.clone().map(|index| {
@@ -207,7 +213,7 @@ fn largest_stack(model: &DecoderConfig) -> f64 {
         n_values.fold(0.0, f64::max)
     };
     (0..model.num_hidden_layers)
-        .map(of_layer)
+        .map(layer_values)
         .fold(0.0, f64::max)
 }
 

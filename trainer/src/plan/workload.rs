@@ -1,7 +1,7 @@
-//! Finds the shapes that determine memory and time of a prepared run.
+//! Finds the shapes that determine the memory and time of a prepared run.
 //!
-//! Every micro-batch is examined instead of an average one: a run that only fits on average would
-//! fail hours later on its longest batch.
+//! Every micro-batch is examined, not only an average one: otherwise a run could fail hours later
+//! on its longest batch.
 
 use tooltune_rows::batches::Cursor;
 use tooltune_rows::examples::ExampleLength;
@@ -12,10 +12,10 @@ use crate::config::{Config, EvalStrategy};
 use crate::error::Error;
 use crate::recipes::preparation::Preparation;
 
-/// Number of steps that are examined, which takes seconds.
-pub(super) const MOST_WALKED: u64 = 1_000_000;
+/// Maximum number of steps that are simulated, which takes seconds.
+pub(super) const MAX_SIMULATED_STEPS: u64 = 1_000_000;
 
-/// Size of one micro-batch, as far as memory depends on it.
+/// The sizes of a micro-batch that determine its memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchShape {
     /// Total tokens.
@@ -25,7 +25,7 @@ pub struct BatchShape {
 }
 
 impl BatchShape {
-    fn of_one(example: &TokenizedExample) -> Self {
+    fn of_example(example: &TokenizedExample) -> Self {
         Self {
             n_tokens: example.input_ids.len(),
             n_trained_tokens: example.n_trained_tokens(),
@@ -52,25 +52,24 @@ pub struct TrainingWork {
     pub n_micro_batches: u64,
     /// Passes over the examples; the last one may be partial.
     pub epochs: f64,
-    /// Largest shapes of micro-batches: each shape that is not smaller in every respect than
-    /// another one.
+    /// The largest micro-batch shapes: no other shape is at least as large in both counts.
     pub largest: Vec<BatchShape>,
     /// Examples in the micro-batch with the most tokens.
     pub longest_batch: Vec<usize>,
 }
 
-/// Simulates the first [`MOST_WALKED`] steps of a run exactly as training runs them, and
+/// Simulates the first [`MAX_SIMULATED_STEPS`] steps of a run exactly as training runs them, and
 /// extrapolates to the rest.
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
     let lengths = preparation.examples.lengths();
-    let n_walked = preparation.total_steps.min(MOST_WALKED);
+    let n_simulated = preparation.total_steps.min(MAX_SIMULATED_STEPS);
     let mut work = TrainingWork::default();
     let mut most_tokens = 0;
     let mut cursor = Cursor {
         epoch: 0,
         step_in_epoch: 0,
     };
-    for _ in 0..n_walked {
+    for _ in 0..n_simulated {
         let (micro_batches, next) = preparation.order.next(cursor);
         cursor = next;
         for batch in micro_batches {
@@ -87,12 +86,12 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
     }
     let steps_in_epoch = preparation.order.steps_in_epoch(cursor.epoch).max(1);
     work.epochs = cursor.epoch as f64 + cursor.step_in_epoch as f64 / steps_in_epoch as f64;
-    if n_walked < preparation.total_steps {
-        let times = preparation.total_steps as f64 / n_walked as f64;
-        let of_all = |n: u64| (n as f64 * times) as u64;
-        work.n_tokens = of_all(work.n_tokens);
-        work.n_trained_tokens = of_all(work.n_trained_tokens);
-        work.n_micro_batches = of_all(work.n_micro_batches);
+    if n_simulated < preparation.total_steps {
+        let times = preparation.total_steps as f64 / n_simulated as f64;
+        let extrapolate = |n: u64| (n as f64 * times) as u64;
+        work.n_tokens = extrapolate(work.n_tokens);
+        work.n_trained_tokens = extrapolate(work.n_trained_tokens);
+        work.n_micro_batches = extrapolate(work.n_micro_batches);
         work.epochs *= times;
     }
     work
@@ -117,11 +116,11 @@ pub struct EvaluationWork {
     pub suites: Vec<(&'static str, usize)>,
     /// Number of rows for the held-out loss.
     pub n_loss_rows: usize,
-    /// The longest of these rows.
+    /// The longest row for the held-out loss.
     pub longest_loss_row: BatchShape,
-    /// Total prompt tokens, in one evaluation, of the suite that uses the evaluation rows.
+    /// Total prompt tokens of one evaluation of `suite_of_rows`.
     pub n_prompt_tokens: usize,
-    /// Name of that suite; empty if there is none.
+    /// Name of the suite that uses the evaluation rows; empty if there is none.
     pub suite_of_rows: &'static str,
     /// Limit of new tokens per completion.
     pub max_new_tokens: usize,
@@ -145,17 +144,17 @@ pub(super) fn evaluation_work(
     }
     let held_out = preparation.held_out.iter();
     let held_out = held_out.flat_map(|prepared| &prepared.examples);
-    let held_out: Vec<BatchShape> = held_out.map(BatchShape::of_one).collect();
+    let held_out: Vec<BatchShape> = held_out.map(BatchShape::of_example).collect();
     let longest = held_out.iter().max_by_key(|shape| shape.n_tokens);
     let mut suites = preparation.suites.sizes();
     let mut batches = other_batches(config, preparation, &suites);
     let (mut n_prompt_tokens, mut suite_of_rows) = (0, "");
-    let suites_asked = || config.eval.suites.iter();
-    if suites_asked().any(|suite| suite.needs().rows.is_some()) {
+    let configured = || config.eval.suites.iter();
+    if configured().any(|suite| suite.needs().rows.is_some()) {
         let lengths = prompt_lengths(preparation)?;
         let batch = lengths.chunks(config.eval.batch_size.max(1));
         batches.extend(batch.map(<[usize]>::to_vec));
-        if let Some(suite) = suites_asked().find(|suite| suite.needs().rows_are_samples()) {
+        if let Some(suite) = configured().find(|suite| suite.needs().rows_are_samples()) {
             n_prompt_tokens = lengths.iter().sum();
             suite_of_rows = suite.as_str();
             suites.insert(0, (suite_of_rows, lengths.len()));
@@ -193,8 +192,8 @@ fn prompt_lengths(preparation: &Preparation) -> Result<Vec<usize>, DataError> {
     Ok(lengths)
 }
 
-/// One batch per suite whose prompts only exist during the evaluation, estimated with the longest
-/// example.
+/// One batch for each suite whose prompts are created during the evaluation, estimated from the
+/// longest example.
 fn other_batches(
     config: &Config,
     preparation: &Preparation,

@@ -1,4 +1,5 @@
-//! Plans the attention of a run's micro-batches while weights load and steps run.
+//! Compiles the attention plans of a run's micro-batches in background threads, while weights load
+//! and steps run.
 
 use burn::tensor::Device;
 use tooltune_kernels::{Causality, ComputeDtype};
@@ -7,7 +8,8 @@ use super::preparation::Preparation;
 use crate::device::{PlanPrefetch, plan_attention};
 use crate::models::layers::Mixer;
 
-/// Starts planning all steps of the first epoch. Later epochs bring hardly any new shapes.
+/// Starts compiling plans for all steps of the first epoch. Later epochs have hardly any new
+/// shapes.
 pub(super) fn begin(
     preparation: &Preparation,
     dtype: ComputeDtype,

@@ -1,9 +1,9 @@
-//! `history.json` in a checkpoint: all evaluations of the run so far, and the state of
+//! The file `history.json` of a checkpoint: all evaluations of the run so far, and the length of
 //! `metrics.jsonl`.
 //!
-//! Selection and early stopping read only the checkpoints, so damage to `metrics.jsonl` cannot move
-//! `BEST`. A resumed run truncates that file to its length at the checkpoint. An evaluation whose
-//! checkpoint was never saved is therefore dropped.
+//! Selection and early stopping read only the checkpoints, so a damaged `metrics.jsonl` cannot
+//! change `BEST`. A resumed run truncates that file to its length at the checkpoint. An evaluation
+//! whose checkpoint was never saved is therefore dropped.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,7 +47,7 @@ impl History {
         bytes
     }
 
-    /// The evaluation at `step`, if it is the latest one.
+    /// The latest evaluation, if it was at `step`.
     pub fn evaluation(&self, step: u64) -> Option<&Value> {
         self.evaluations
             .last()

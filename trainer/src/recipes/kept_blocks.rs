@@ -1,4 +1,5 @@
-//! How many blocks of a micro-batch keep their activations instead of recomputing them.
+//! Decides how many blocks of a micro-batch keep their activations. The other blocks recompute
+//! them.
 //!
 //! The number affects time and memory but never the results. It may therefore depend on the free
 //! memory at the start of the run and on the size of each micro-batch.
@@ -16,10 +17,10 @@ use crate::models::load::projection_features;
 
 /// Share of the free CPU memory that `auto` may fill with activations. The rest is for temporary
 /// buffers and other programs.
-const SHARE: f64 = 0.5;
+const CPU_SHARE: f64 = 0.5;
 
-/// Upper limit of `auto` on the CPU, as a multiple of the weights in the compute dtype.
-const WEIGHTS: f64 = 2.0;
+/// Upper limit of `auto` on the CPU, as a multiple of the weight bytes in the compute dtype.
+const MAX_WEIGHT_MULTIPLE: f64 = 2.0;
 
 /// Share of the free GPU memory that a run may fill, weights included. The rest is for the context,
 /// kernel code and fragmentation of the memory pool.
@@ -66,8 +67,8 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
 };
 
 /// Peak of a block during its backward pass on a GPU: the kept activations plus gradients. The peak
-/// is after the down projection, when two stream gradients and those of the down input, gate and up
-/// are alive.
+/// is after the down projection, when the gradients of the down input, gate and up and two stream
+/// gradients are alive.
 pub(crate) const TRAINING: BlockWidths = BlockWidths {
     stream: 4.0,
     hidden: 3.0,
@@ -109,7 +110,7 @@ const LINEAR_STEPS_TRAINING: f64 = 1.5;
 /// and values before their norms; inputs of norms after a branch; the input of the down projection
 /// if the gate is a separate operation; and the stream in the compute dtype if no norm precedes the
 /// branches.
-pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
+pub(crate) fn kept_by_family(model: &DecoderConfig) -> BlockWidths {
     let family = model.family;
     let branches = [family.norms.attention, family.norms.feed_forward];
     let count = |has: fn(&BranchNorms) -> bool| branches.iter().filter(|b| has(b)).count() as f64;
@@ -135,9 +136,9 @@ pub(crate) fn kept_beside(model: &DecoderConfig) -> BlockWidths {
     }
 }
 
-/// Activations that DoRA adds to those kept by a block.
+/// Additional activations that a block keeps for DoRA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Magnitudes {
+pub enum DoraActivations {
     /// Plain LoRA: nothing is added.
     None,
     /// The projection outputs before their multiplication by the magnitudes.
@@ -147,7 +148,7 @@ pub enum Magnitudes {
     Dropped,
 }
 
-impl Magnitudes {
+impl DoraActivations {
     /// Selects the variant for the adapter settings of a run.
     pub fn from_lora(lora: &LoraConfig) -> Self {
         match (lora.use_dora, lora.lora_dropout > 0.0) {
@@ -191,7 +192,7 @@ impl Magnitudes {
 
     /// Bytes that each differentiated block keeps regardless of the number of tokens.
     pub(crate) fn kept_weights(self, model: &DecoderConfig) -> f64 {
-        let of_layer = |layer: usize| {
+        let layer_bytes = |layer: usize| {
             let projections = 0..model.projections(layer).paths.len();
             let values = projections.map(|index| {
                 let (inputs, outputs) = projection_features(model, layer, index);
@@ -202,7 +203,7 @@ impl Magnitudes {
         let layers = 0..model.num_hidden_layers;
         match self {
             Self::None | Self::Learned => 0.0,
-            Self::Dropped => F32 * layers.map(of_layer).fold(0.0, f64::max),
+            Self::Dropped => F32 * layers.map(layer_bytes).fold(0.0, f64::max),
         }
     }
 }
@@ -235,15 +236,14 @@ pub struct RunShape<'a> {
     pub model: &'a DecoderConfig,
     /// Number of trained values.
     pub n_adapter: usize,
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub compute_dtype: ComputeDtype,
-    /// Activations that DoRA adds.
-    pub magnitudes: Magnitudes,
+    /// Additional activations for DoRA.
+    pub dora_activations: DoraActivations,
 }
 
 impl KeptBlocks {
-    /// Makes the rule for a device whose weights are not loaded yet, from the memory that is free
-    /// now.
+    /// Creates the rule from the free memory of a device, before weights are loaded.
     ///
     /// On the CPU, `auto` fills at most half of the free memory, and at most twice the size of the
     /// weights: enough for all 30 blocks of SmolLM2 with 1,136 tokens. On a GPU it fills at most 90
@@ -257,17 +257,17 @@ impl KeptBlocks {
         }
     }
 
-    /// Makes the rule for a CPU with `free_bytes` of free memory.
+    /// Creates the rule for a CPU with `free_bytes` of free memory.
     pub(crate) fn on_cpu(free_bytes: f64, shape: RunShape) -> Self {
-        let most = WEIGHTS * shape.weight_bytes();
+        let most = MAX_WEIGHT_MULTIPLE * shape.weight_bytes();
         let budget = Budget {
-            bytes: (SHARE * free_bytes).min(most),
+            bytes: (CPU_SHARE * free_bytes).min(most),
             bytes_per_token: 0.0,
         };
         Self::within(budget, shape, 0.0)
     }
 
-    /// Makes the rule for a GPU with `free_bytes` of free memory.
+    /// Creates the rule for a GPU with `free_bytes` of free memory.
     pub(crate) fn on_gpu(free_bytes: f64, shape: RunShape) -> Self {
         let RunShape {
             model,
@@ -278,7 +278,7 @@ impl KeptBlocks {
         let resident = shape.weight_bytes()
             + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
             + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
-            + shape.magnitudes.kept_weights(model);
+            + shape.dora_activations.kept_weights(model);
         let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
         let steps = linear_steps(model, compute_dtype);
         let budget = Budget {
@@ -286,8 +286,8 @@ impl KeptBlocks {
             bytes_per_token: inputs
                 + LINEAR_STEPS_TRAINING * steps
                 + TRAINING
-                    .and(kept_beside(model))
-                    .and(shape.magnitudes.kept(compute_dtype))
+                    .and(kept_by_family(model))
+                    .and(shape.dora_activations.kept(compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
         Self::within(budget, shape, steps)
@@ -299,10 +299,10 @@ impl KeptBlocks {
             n_blocks: shape.model.num_hidden_layers,
             bytes_per_token: steps
                 + KEPT
-                    .and(kept_beside(shape.model))
-                    .and(shape.magnitudes.kept(shape.compute_dtype))
+                    .and(kept_by_family(shape.model))
+                    .and(shape.dora_activations.kept(shape.compute_dtype))
                     .bytes_per_token(shape.model, shape.compute_dtype),
-            bytes_per_block: shape.magnitudes.kept_weights(shape.model),
+            bytes_per_block: shape.dora_activations.kept_weights(shape.model),
             budget,
         }
     }
@@ -316,8 +316,8 @@ impl KeptBlocks {
             GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
                 let n_tokens = n_tokens.max(1) as f64;
                 let remaining = self.budget.bytes - self.budget.bytes_per_token * n_tokens;
-                let of_block = self.bytes_per_token * n_tokens + self.bytes_per_block;
-                ((remaining / of_block) as usize).min(self.n_blocks)
+                let bytes_of_block = self.bytes_per_token * n_tokens + self.bytes_per_block;
+                ((remaining / bytes_of_block) as usize).min(self.n_blocks)
             }
         }
     }
@@ -343,26 +343,26 @@ impl BlockWidths {
         }
     }
 
-    /// Bytes per token, averaged over the blocks of `model` by the number of each kind.
+    /// Bytes per token, averaged over the blocks of `model`.
     pub(crate) fn bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
-        let [attention, linear] = self.bytes_of_mixers(model, dtype);
+        let [attention, linear] = self.mixer_bytes(model, dtype);
         let layers = model.layers.iter();
         let n_linear = layers.filter(|kind| kind.mixer == Mixer::Linear).count();
         let share = n_linear as f64 / model.layers.len().max(1) as f64;
-        self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
+        self.bytes_without_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention * (1.0 - share)
             + linear * share
     }
 
     /// Bytes per token of the block kind that needs most memory.
-    pub(crate) fn most_bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
-        let [attention, linear] = self.bytes_of_mixers(model, dtype);
-        self.bytes_beside_heads([model.hidden_size, model.intermediate_size], dtype)
+    pub(crate) fn max_bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
+        let [attention, linear] = self.mixer_bytes(model, dtype);
+        self.bytes_without_heads([model.hidden_size, model.intermediate_size], dtype)
             + attention.max(linear)
     }
 
     /// Bytes per token of attention, and of linear attention if the model has it.
-    fn bytes_of_mixers(&self, model: &DecoderConfig, dtype: ComputeDtype) -> [f64; 2] {
+    fn mixer_bytes(&self, model: &DecoderConfig, dtype: ComputeDtype) -> [f64; 2] {
         let heads = self.queries * (model.num_attention_heads * model.head_dim) as f64
             + self.key_values * (model.num_key_value_heads * model.head_dim) as f64;
         let linear = model.linear.map_or(0.0, |linear| {
@@ -373,7 +373,7 @@ impl BlockWidths {
     }
 
     /// Bytes per token for the hidden and feed-forward widths, without queries, keys and values.
-    pub(crate) fn bytes_beside_heads(
+    pub(crate) fn bytes_without_heads(
         &self,
         [hidden, intermediate]: [usize; 2],
         dtype: ComputeDtype,
@@ -436,7 +436,7 @@ mod tests {
             model: &model,
             n_adapter: 41_943_040,
             compute_dtype: ComputeDtype::Bf16,
-            magnitudes: Magnitudes::None,
+            dora_activations: DoraActivations::None,
         };
         let n_kept = |gib: f64, n_tokens| {
             KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)

@@ -1,13 +1,13 @@
-//! Detects a loss that rises to a multiple of its best, while the run can still be stopped.
+//! Warns about a diverging loss: an average far above the best one.
 
 /// Weight of a new step in the moving average, which then covers about five steps.
-const NEW: f64 = 0.2;
+const SMOOTHING: f64 = 0.2;
 
-/// Ratio to the best average from which the loss counts as diverging.
-const MANY: f64 = 3.0;
+/// The loss counts as diverging if its average is at least this multiple of the best average.
+const DIVERGENCE_RATIO: f64 = 3.0;
 
-/// Smallest rise in nats that is not treated as noise, for losses near zero.
-const LEAST_RISE: f64 = 0.5;
+/// Smallest rise in nats that triggers a warning. Smaller rises of a loss near zero are noise.
+const MIN_RISE: f64 = 0.5;
 
 /// Moving average of the loss, and its lowest value so far.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub(super) struct LossWatch {
     mean: Option<f64>,
     best: Option<Best>,
     /// The average at the last warning.
-    told: Option<f64>,
+    last_warned: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -32,17 +32,19 @@ impl LossWatch {
         if !loss.is_finite() {
             return None;
         }
-        let mean = self.mean.map_or(loss, |mean| mean + NEW * (loss - mean));
+        let mean = self
+            .mean
+            .map_or(loss, |mean| mean + SMOOTHING * (loss - mean));
         self.mean = Some(mean);
         let best = match self.best {
             Some(best) if best.mean <= mean => best,
             _ => *self.best.insert(Best { mean, step }),
         };
-        let many = MANY * self.told.unwrap_or(best.mean);
-        if mean <= many || mean - best.mean < LEAST_RISE {
+        let many = DIVERGENCE_RATIO * self.last_warned.unwrap_or(best.mean);
+        if mean <= many || mean - best.mean < MIN_RISE {
             return None;
         }
-        self.told = Some(mean);
+        self.last_warned = Some(mean);
         Some(format!(
             "step {step}: the loss rises: average of the last steps {mean:.3}, was {:.3} at step {}: \
              the run diverges; stop it with Ctrl-C and lower {rate_key}; its checkpoints are kept",
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diverging_loss_is_reported_and_again_if_it_continues() {
+    fn a_diverging_loss_is_reported_repeatedly() {
         let falls = (0..20).map(|i| 3.0 - 0.1 * f64::from(i));
         let messages = warnings(falls.clone().chain([68.0; 12]));
         assert_eq!(messages.len(), 2, "{messages:?}");

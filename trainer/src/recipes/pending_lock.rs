@@ -1,4 +1,4 @@
-//! Run lock that is computed in the background while the run starts.
+//! The run lock, computed in the background while the run starts.
 //!
 //! Hashing a large model takes at least as long as loading it, and no step needs the hash. A thread
 //! computes it during the first steps; code that needs the lock waits for the thread.
@@ -25,7 +25,7 @@ enum State {
     Reading(JoinHandle<Result<RunLock, Error>>),
     /// Copy of the lock for every checkpoint.
     Written(Vec<u8>),
-    /// The lock could not be created; the reason was already returned as an error.
+    /// The lock could not be created. The error was already returned; this is its message.
     Failed(String),
 }
 
@@ -61,7 +61,7 @@ impl PendingLock {
             for file in before.changed(&InputTimes::list(&config)) {
                 tracing::warn!(
                     "{}: the file changed while the run started; {LOCK_FILE} records its new content, \
-                     and the run may have read the old one",
+                     but the run may have read the old content",
                     file.display()
                 );
             }
@@ -98,7 +98,7 @@ impl PendingLock {
                 "{}: {LOCK_FILE} was not written: {reason}",
                 self.run_dir.display()
             ))),
-            State::Reading(_) => unreachable!("it was waited for"),
+            State::Reading(_) => unreachable!("the thread was joined"),
         }
     }
 
@@ -127,7 +127,7 @@ impl PendingLock {
 }
 
 impl Drop for PendingLock {
-    /// Also records the inputs of a run that ends early.
+    /// Writes the lock even if the run ends early.
     fn drop(&mut self) {
         if let State::Reading(_) = self.state
             && !std::thread::panicking()
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::config::LoadedConfig;
 
-    /// A config with one data file and this model.
+    /// A config with one data file and the model folder `model`.
     fn config(dir: &Path, model: &Path) -> Config {
         let (path, rows) = (dir.join("run.toml"), dir.join("rows.jsonl"));
         std::fs::write(&rows, "{}\n").expect("written");
@@ -167,22 +167,22 @@ mod tests {
         // A missing path is not an input.
         let config = config(dir.path(), Path::new("nowhere"));
         let begin = || begin(dir.path(), &config);
-        let of_run = || RunLock::of_run(dir.path()).expect("readable");
+        let read_lock = || RunLock::of_run(dir.path()).expect("readable");
         let expected = RunLock::read_inputs(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
 
         let mut pending = begin();
         let bytes = pending.for_checkpoint().expect("inputs");
         assert_eq!(bytes, expected.for_checkpoint());
-        assert_eq!(of_run().as_ref(), Some(&expected));
+        assert_eq!(read_lock().as_ref(), Some(&expected));
         pending.write_if_read().expect("nothing to do");
         assert_eq!(pending.for_checkpoint().expect("kept"), bytes);
 
         std::fs::remove_file(dir.path().join(LOCK_FILE)).expect("removed");
         drop(pending);
-        assert_eq!(of_run(), None);
+        assert_eq!(read_lock(), None);
         drop(begin());
-        assert_eq!(of_run(), Some(expected));
+        assert_eq!(read_lock(), Some(expected));
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_cannot_be_written_blames_no_input() {
+    fn a_lock_write_error_names_the_lock_not_an_input() {
         let dir = tempfile::tempdir().expect("a folder");
         let config = config(dir.path(), Path::new("nowhere"));
         let no_dir = dir.path().join("rows.jsonl");

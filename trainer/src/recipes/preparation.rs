@@ -15,7 +15,7 @@ use tooltune_rows::batches::{Part, StepOrder};
 use tooltune_rows::examples::Examples;
 use tooltune_rows::text::{PrepareReport, Prepared, Row, RowNotes};
 
-use super::kept_blocks::{KeptBlocks, Magnitudes, RunShape};
+use super::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use super::retriever::RetrieverPreparation;
 use super::run_lock::{BASE_MODEL, RunLock, Used};
 use super::starting::{starting_adapter, starting_folder};
@@ -41,13 +41,13 @@ pub struct Preparation {
     pub report: PrepareReport,
     /// Statistics on flattened schemas, if the config flattens them.
     pub flattened: Option<Flattened>,
-    /// Remarks on the training rows.
+    /// Notes on the training rows.
     pub notes: RowNotes,
     /// How the training rows were split, if some are held out.
     pub split: Option<SplitRecord>,
     /// Evaluation rows, at most `eval.max_samples`.
     pub eval_rows: Vec<Row>,
-    /// Remarks on the evaluation rows.
+    /// Notes on the evaluation rows.
     pub eval_notes: RowNotes,
     /// Whether there are more rows than `eval.max_samples`.
     pub has_more_eval_rows: bool,
@@ -57,7 +57,7 @@ pub struct Preparation {
     pub lora: LoraConfig,
     /// Initial factors, if the run continues from another adapter.
     pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
-    /// Which examples make up each step.
+    /// The examples of each step.
     pub order: StepOrder,
     /// Number of optimizer steps of the run.
     pub total_steps: u64,
@@ -80,13 +80,13 @@ pub struct WeightedRows {
     pub weight: f64,
     /// Number of its examples.
     pub n_examples: usize,
-    /// How often its examples occur in the steps of the run.
+    /// Number of examples of the file used in the whole run, counting repetitions.
     pub n_seen: u64,
 }
 
 impl Preparation {
-    /// Describes how often the rows of weighted files are used, as the end of a line.
-    pub fn weighted_words(&self) -> String {
+    /// Describes how often the rows of weighted files are used, as a suffix of a report line.
+    pub fn weighted_suffix(&self) -> String {
         let words = self.weighted.iter().map(|rows| {
             let WeightedRows {
                 file,
@@ -129,7 +129,7 @@ impl Preparation {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
-            magnitudes: Magnitudes::from_lora(&self.lora),
+            dora_activations: DoraActivations::from_lora(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))
     }
@@ -144,7 +144,7 @@ pub struct Flattened {
     pub eval: FlattenReport,
 }
 
-/// Reads and checks everything except the weights. `device` runs the retriever if it chooses the
+/// Reads and checks everything except the weights. `device` runs the retriever if it selects the
 /// documents of training prompts.
 ///
 /// # Errors
@@ -154,8 +154,8 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let base = BaseModel::from_config(config)?;
     for (field, dropout) in &base.config.dropouts {
         tracing::warn!(
-            "{}: {field} = {dropout} of config.json is not applied; transformers would \
-             apply that dropout in training",
+            "{}: config.json sets {field} = {dropout}, which is not applied; transformers would \
+             apply this dropout in training",
             base.path.display()
         );
     }
@@ -171,7 +171,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     let whole_weights = lora.whole_weights(&base.config)?;
     lora.check_principal_ranks(&base.config)?;
     let starting_adapter = match &lora.init_from {
-        Some(path) => Some(continued_from(config, path, &slots, &whole_weights)?),
+        Some(path) => Some(load_starting_adapter(config, path, &slots, &whole_weights)?),
         None => None,
     };
     let suites = Rc::new(LoadedSuites::open(config, device)?);
@@ -236,9 +236,9 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     })
 }
 
-/// Loads the adapter that a run continues from. Its base model must be that of the run, if the
-/// adapter's own run recorded one.
-fn continued_from(
+/// Loads the adapter that a run continues from. If the adapter's own run recorded a base model, it
+/// must equal the base model of this run.
+fn load_starting_adapter(
     config: &Config,
     init_from: &Path,
     slots: &[AdapterSlot],

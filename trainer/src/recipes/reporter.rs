@@ -19,18 +19,18 @@ use crate::config::{Config, EvalStrategy, MetricExpression, ReportTo, flat};
 use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
-    EvalRecord, Evaluated, MetricSink, Moved, Record, ResumeRecord, RetrieverRecord, RunHeader,
-    StepRecord, TensorBoardSink, TerminalSink, Timing,
+    EvalRecord, Evaluated, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord,
+    RunHeader, StepRecord, TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
 use tooltune_terminal::Progress;
 
-/// Line of `metrics.jsonl` on training.
+/// A line of `metrics.jsonl` about training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct StepLine {
     /// Optimizer steps taken.
     pub step: u64,
-    /// Passes over the examples, fractional.
+    /// Passes over the examples so far; can be fractional.
     pub epoch: f64,
     /// Mean over the supervised tokens since the last line, in nats; null if every step was
     /// skipped.
@@ -45,7 +45,7 @@ pub(crate) struct StepLine {
     pub trained_tokens: u64,
 }
 
-/// Line of `timing.jsonl` on one step.
+/// A line of `timing.jsonl`: one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct StepTiming {
     /// Optimizer step.
@@ -63,7 +63,7 @@ pub(crate) struct StepTiming {
     pub retriever: Option<RetrieverTiming>,
 }
 
-/// Line of `metrics.jsonl` on a retriever.
+/// A line of `metrics.jsonl` about the retriever.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct RetrieverLine {
     /// Optimizer steps of the run.
@@ -71,7 +71,7 @@ pub(crate) struct RetrieverLine {
     /// Optimizer steps of the retriever.
     #[serde(rename = "retriever/step")]
     pub retriever_step: u64,
-    /// Passes over the pairs, fractional.
+    /// Passes over the pairs so far; can be fractional.
     #[serde(rename = "retriever/epoch")]
     pub epoch: f64,
     /// Mean over the steps since the last line, in nats per pair.
@@ -108,17 +108,17 @@ pub(crate) struct Reporter {
     pace: Pace,
     started: Instant,
     /// Sums since the last line.
-    since: Window,
+    window: Window,
     /// Mean loss of the last step.
     last_loss: Option<f64>,
     loss_watch: LossWatch,
-    /// Name of the setting with the learning rate behind that loss.
+    /// Setting of the learning rate that produced `last_loss`.
     rate_key: &'static str,
     evaluation: Option<(Instant, Progress)>,
     epoch: f64,
 }
 
-/// Speed of a run, for the remaining time.
+/// Speed of a run, to estimate the remaining time.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     total_steps: u64,
@@ -132,19 +132,19 @@ struct Pace {
 
 impl Pace {
     /// Weight of a new step in the moving average, which then covers about ten steps.
-    const NEW: f64 = 0.1;
+    const SMOOTHING: f64 = 0.1;
 
     fn record_step(&mut self, seconds: f64) {
         let mean = self.step_seconds.unwrap_or(seconds);
-        self.step_seconds = Some(mean + Self::NEW * (seconds - mean));
+        self.step_seconds = Some(mean + Self::SMOOTHING * (seconds - mean));
     }
 
-    /// Seconds left at `step`. The step may be fractional, with `seconds` spent on its started
-    /// part.
+    /// Remaining seconds at `step`. A fractional `step` is inside a step on which `seconds` were
+    /// spent so far.
     fn remaining(&self, step: f64, seconds: f64) -> Option<f64> {
         let part = step.fract();
-        let of_first = || (part > 0.0).then(|| seconds / part);
-        let step_seconds = self.step_seconds.or_else(of_first)?;
+        let first_step_seconds = || (part > 0.0).then(|| seconds / part);
+        let step_seconds = self.step_seconds.or_else(first_step_seconds)?;
         let total = self.total_steps as f64;
         let evaluations = self.eval_steps.map_or(0.0, |every| {
             let all = (total / every as f64).ceil();
@@ -154,7 +154,7 @@ impl Pace {
     }
 }
 
-/// Inputs for the rates that the sinks display.
+/// Sums for the rates that the sinks display.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     seconds: f64,
@@ -164,7 +164,8 @@ struct Window {
 }
 
 impl Reporter {
-    /// Opens the files of a run that starts (`None`) or resumes from a checkpoint.
+    /// Opens the files of a run that resumes from the checkpoint `start`, or starts if it is
+    /// `None`.
     ///
     /// # Errors
     ///
@@ -182,14 +183,14 @@ impl Reporter {
                 remove_if_present(&path)?;
                 return Ok(MetricsFile::open(&path)?);
             };
-            // Values that depend on the clock cannot be predicted.
+            // Only metrics.jsonl is checked against the history: timings differ from run to run.
             let known = history.as_ref().filter(|_| name == "metrics.jsonl");
             let mark = known.and_then(|history| history.metrics.as_ref());
             let keep = |line: &Value| known.is_none_or(|history| history.is_in_history(line));
             let (file, remark) = MetricsFile::resume(&path, checkpoint.step, mark, &keep)?;
             if let Some(remark) = remark {
                 tracing::warn!(
-                    "{}: {remark}; these lines are missing from curves; BEST and early stopping use \
+                    "{}: {remark}; curves lack these lines, but BEST and early stopping use \
                      the evaluations in the checkpoints",
                     path.display()
                 );
@@ -224,7 +225,7 @@ impl Reporter {
                 eval_seconds: 0.0,
             },
             started: Instant::now(),
-            since: Window::default(),
+            window: Window::default(),
             last_loss: None,
             loss_watch: LossWatch::default(),
             rate_key: match config.model {
@@ -236,7 +237,7 @@ impl Reporter {
         })
     }
 
-    /// Displays where a run resumes, and whether any step is left.
+    /// Displays the step at which the run resumes, and whether the run is already complete.
     pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
         self.show(&Record::Resumed(ResumeRecord {
             checkpoint: checkpoint.path.clone(),
@@ -245,13 +246,13 @@ impl Reporter {
         }));
     }
 
-    /// Displays that a part of the current step is done, after `seconds`.
+    /// Displays the progress inside the current step, on which `seconds` were spent so far.
     pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
-        self.moved(step, None, seconds);
+        self.show_progress(step, None, seconds);
     }
 
-    fn moved(&mut self, step: f64, loss: Option<f64>, seconds: f64) {
-        self.terminal.moved(&Moved {
+    fn show_progress(&mut self, step: f64, loss: Option<f64>, seconds: f64) {
+        self.terminal.update_progress(&ProgressUpdate {
             step,
             loss: loss.or(self.last_loss),
             elapsed_secs: self.started.elapsed().as_secs_f64(),
@@ -265,21 +266,21 @@ impl Reporter {
     ///
     /// The file cannot be written.
     pub(crate) fn timing(&mut self, timing: &StepTiming, loss: f64) -> Result<(), Error> {
-        let of_retriever = timing
+        let retriever_seconds = timing
             .retriever
             .map_or(0.0, |spent| spent.retriever_seconds);
-        self.pace.record_step(timing.seconds + of_retriever);
+        self.pace.record_step(timing.seconds + retriever_seconds);
         self.last_loss = Some(loss);
-        self.moved(timing.step as f64, self.last_loss, 0.0);
+        self.show_progress(timing.step as f64, self.last_loss, 0.0);
         if let Some(line) = self.loss_watch.take(timing.step, loss, self.rate_key) {
             tracing::warn!("{line}");
         }
-        self.since.seconds += timing.seconds;
-        self.since.tokens += timing.tokens;
-        self.since.trained_tokens += timing.trained_tokens;
+        self.window.seconds += timing.seconds;
+        self.window.tokens += timing.tokens;
+        self.window.trained_tokens += timing.trained_tokens;
         if let Some(retriever) = &timing.retriever {
-            self.since.retriever.retriever_seconds += retriever.retriever_seconds;
-            self.since.retriever.retriever_pairs += retriever.retriever_pairs;
+            self.window.retriever.retriever_seconds += retriever.retriever_seconds;
+            self.window.retriever.retriever_pairs += retriever.retriever_pairs;
         }
         let mut line = json!(timing);
         line["peak_rss_bytes"] = json!(peak_rss_bytes());
@@ -293,7 +294,7 @@ impl Reporter {
     /// The file cannot be written.
     pub(crate) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
-        let timing = self.since_the_last_line(line.step);
+        let timing = self.take_rates(line.step);
         self.epoch = line.epoch;
         self.show(&Record::Step(StepRecord {
             step: line.step,
@@ -308,18 +309,18 @@ impl Reporter {
         Ok(())
     }
 
-    /// Writes and displays the line of a retriever, before the line of the step, if any.
+    /// Writes and displays the line about the retriever. Call it before [`Self::step`].
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub(crate) fn retriever(&mut self, line: &RetrieverLine, is_alone: bool) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
-        let spent = self.since.retriever;
+        let spent = self.window.retriever;
         if is_alone {
             self.epoch = line.epoch;
         }
-        let timing = is_alone.then(|| self.since_the_last_line(line.step));
+        let timing = is_alone.then(|| self.take_rates(line.step));
         self.show(&Record::Retriever(RetrieverRecord {
             step: line.step,
             retriever_step: line.retriever_step,
@@ -332,14 +333,14 @@ impl Reporter {
         Ok(())
     }
 
-    /// Rates since the last line; `step` becomes the new last line.
-    fn since_the_last_line(&mut self, step: u64) -> Timing {
-        let since = std::mem::take(&mut self.since);
-        let secs = since.seconds.max(1e-9);
+    /// Rates since the last line; starts a new window at `step`.
+    fn take_rates(&mut self, step: u64) -> Timing {
+        let window = std::mem::take(&mut self.window);
+        let secs = window.seconds.max(1e-9);
         Timing {
             elapsed_secs: self.started.elapsed().as_secs_f64(),
-            tokens_per_sec: since.tokens as f64 / secs,
-            trained_tokens_per_sec: since.trained_tokens as f64 / secs,
+            tokens_per_sec: window.tokens as f64 / secs,
+            trained_tokens_per_sec: window.trained_tokens as f64 / secs,
             peak_rss_bytes: peak_rss_bytes(),
             remaining_secs: self.pace.remaining(step as f64, 0.0),
         }
@@ -392,7 +393,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Syncs the files to disk, before a checkpoint is saved, and restores a removed file.
+    /// Syncs the files to disk before a checkpoint is saved, and writes a removed file again.
     ///
     /// # Errors
     ///
@@ -442,7 +443,7 @@ fn warn_of_changes(file: &mut MetricsFile) {
     }
 }
 
-/// Terminal sink, initialised with the last evaluation of earlier processes.
+/// The terminal sink, initialised with the last evaluation before the run was resumed.
 fn terminal(config: &Config, history: &History, total_steps: u64) -> TerminalSink {
     let mut terminal = TerminalSink::stderr(total_steps);
     if let Ok(metric) = MetricExpression::parse(&config.eval.metric_for_best_model) {

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// The checkpoint that a run starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resume {
-    /// The newest undamaged checkpoint of the run directory, or step 0.
+    /// The newest undamaged checkpoint of the run directory, or step 0 if there is none.
     Auto,
     /// Step 0; the run directory must not contain a checkpoint.
     Never,
@@ -31,7 +31,7 @@ pub(super) fn starting_checkpoint(
     let valid = run_dir.latest_valid()?;
     for (checkpoint, problem) in &valid.rejected {
         tracing::warn!(
-            "{} is damaged and skipped: {problem}",
+            "skipped the damaged checkpoint {}: {problem}",
             checkpoint.path.display()
         );
     }
@@ -40,7 +40,7 @@ pub(super) fn starting_checkpoint(
         Resume::Never => match valid.checkpoint {
             None => Ok(None),
             Some(checkpoint) => Err(Error::Usage(format!(
-                "checkpoint {} exists, and `--resume never` starts only in an empty run directory; \
+                "`--resume never` needs an empty run directory, but {} exists; \
                  delete the checkpoint, or set train.output_dir to another folder",
                 checkpoint.path.display()
             ))),

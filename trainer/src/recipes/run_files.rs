@@ -1,4 +1,4 @@
-//! Files of a run directory that describe the run: the resolved config and the lock of its inputs.
+//! The files that describe a run in its directory: the resolved config and the lock.
 
 use std::path::{Path, PathBuf};
 
@@ -30,15 +30,14 @@ pub struct RunSteps {
     pub in_epoch: f64,
 }
 
-/// Writes `config.resolved.toml` and `run.lock.json` of a run that starts or resumes, after
-/// comparing its inputs with the recorded ones. Returns the lock, which a starting run still
-/// computes in the background. Reports a run that became longer, and inputs that changed since
-/// `inputs` was listed.
+/// Writes `config.resolved.toml` and `run.lock.json` when a run starts or resumes. A resumed run
+/// compares its inputs with the recorded ones first; a new run computes the returned lock in the
+/// background. Reports an extension of the run, and inputs that changed since `inputs` was listed.
 ///
 /// # Errors
 ///
 /// A file cannot be read or written, the inputs differ from the recorded ones, or the run would
-/// have fewer steps than it has done.
+/// have fewer steps than are already done.
 pub fn begin(
     config: &Config,
     run_dir: &Path,
@@ -74,10 +73,10 @@ pub fn begin(
     Ok(lock)
 }
 
-/// Detects settings that make an existing run longer, and reports them in a line; `None` if there
-/// are none.
+/// Detects settings that extend an existing run, and reports them in one line; `None` if there are
+/// none.
 fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<Extension>, Error> {
-    let Some(earlier) = kept_config(run_dir)? else {
+    let Some(earlier) = read_config(run_dir)? else {
         return Ok(None);
     };
     let changes = diff(&earlier, config).into_iter();
@@ -98,12 +97,11 @@ fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<
         RunLength::Steps(steps) => steps,
         RunLength::Epochs(epochs) => (epochs * in_epoch).ceil() as u64,
     };
-    // A smaller value in the same unit was refused earlier; other units are compared by their
-    // steps.
+    // A smaller value in the same unit was refused earlier; different units are compared in steps.
     if total < n_done || total < before {
         return Err(Error::Usage(format!(
             "{} contains a longer run of {before} steps, {n_done} of them done; with {listed} it would \
-             have {total}\na run can be made longer, not shorter: restore these settings, or set \
+             have {total}\na run can be extended but not shortened: restore these settings, or set \
              train.output_dir to another folder",
             run_dir.display()
         )));
@@ -150,11 +148,11 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
     Ok(write_atomic(&run_dir.join(FLATTEN_FILE), &bytes)?)
 }
 
-/// Checks that the run of a config can start or resume in its directory, and sets the date for its
-/// templates: that of the config, of the existing run, or today. Returns the step of the newest
+/// Checks that a run with this config can start or resume in its directory. Sets the template date,
+/// in this order: from the config, from the existing run, or today. Returns the step of the newest
 /// checkpoint, if any.
 ///
-/// Commands call this first, before they read anything. The run checks again once it has locked its
+/// Commands call this before they read any input. The run checks again after it has locked its
 /// directory ([`check_same_run`]).
 ///
 /// # Errors
@@ -164,13 +162,13 @@ pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     let dir = config.train.output_dir.clone();
     check_writable(&dir).map_err(|(path, error)| {
         Error::Usage(format!(
-            "train.output_dir is {}, but no file can be created in {}: {error}; set it to a folder \
-             that you may write to",
+            "train.output_dir is {}, but no file can be created in {}: {error}; set it to a \
+             writable folder",
             dir.display(),
             path.display()
         ))
     })?;
-    let earlier = kept_config(&dir)?;
+    let earlier = read_config(&dir)?;
     let lock = match &earlier {
         Some(_) => None,
         None => RunLock::of_run(&dir)?,
@@ -198,7 +196,7 @@ pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
 ///
 /// # Errors
 ///
-/// The folder, and why no file can be created in it.
+/// No file can be created; the error has the folder and the reason.
 pub fn check_writable(dir: &Path) -> Result<PathBuf, (PathBuf, std::io::Error)> {
     let existing = nearest_folder(dir);
     match tempfile::tempfile_in(&existing) {
@@ -207,7 +205,7 @@ pub fn check_writable(dir: &Path) -> Result<PathBuf, (PathBuf, std::io::Error)> 
     }
 }
 
-/// The folder, or its nearest existing parent.
+/// Returns `dir` if it exists, otherwise its nearest existing parent.
 pub fn nearest_folder(dir: &Path) -> PathBuf {
     match dir.ancestors().find(|path| path.is_dir()) {
         Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
@@ -215,8 +213,8 @@ pub fn nearest_folder(dir: &Path) -> PathBuf {
     }
 }
 
-/// Config of the run in a directory, if any.
-fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
+/// Reads the config of the run in a directory, if any.
+fn read_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     let path = run_dir.join(CONFIG_FILE);
     if regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
         Ok(Some(LoadedConfig::load(&path, &[])?.config))
@@ -225,13 +223,13 @@ fn kept_config(run_dir: &Path) -> Result<Option<Config>, Error> {
     }
 }
 
-/// Checks that the run in a directory, if any, has this config.
+/// Checks that an existing run in the directory has this config.
 ///
 /// # Errors
 ///
 /// Settings that must not change on resume differ; all of them are listed.
 pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
-    if let Some(earlier) = kept_config(run_dir)? {
+    if let Some(earlier) = read_config(run_dir)? {
         return check_same(earlier, config, run_dir);
     }
     match RunLock::of_run(run_dir)? {
@@ -240,21 +238,21 @@ pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// As [`check_same_run`], for a run whose config file is missing.
+/// Like [`check_same_run`], for a run whose config file is missing.
 fn check_same_digest(lock: &RunLock, config: &Config, run_dir: &Path) -> Result<(), Error> {
     if lock.resume_digest == config.resume_digest() {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{} contains a run of another config: its {CONFIG_FILE} is missing, and the settings do not \
-         match resume_digest in {LOCK_FILE}; restore the settings, or restore the file to see which \
-         differ, or set train.output_dir to another folder",
+        "{} contains a run with a different config: its {CONFIG_FILE} is missing, and the settings do not \
+         match resume_digest in {LOCK_FILE}; restore the settings, restore the file to see which \
+         settings differ, or set train.output_dir to another folder",
         run_dir.display()
     )))
 }
 
 fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<(), Error> {
-    // A run without a recorded date rendered templates with the date of each process.
+    // A run without a recorded date used the current date each time it was resumed.
     let date = &mut earlier.data.template_date;
     *date = date.or(config.data.template_date);
     let changes = diff(&earlier, config).into_iter();
@@ -270,14 +268,14 @@ fn check_same(mut earlier: Config, config: &Config, run_dir: &Path) -> Result<()
         .all(|change| change.on_resume == OnResume::Shortens)
     {
         return Err(Error::Usage(format!(
-            "{} contains a longer run:\n{}\na run can be made longer, not shorter: restore these \
+            "{} contains a longer run:\n{}\na run can be extended but not shortened: restore these \
              settings, or set train.output_dir to another folder",
             run_dir.display(),
             refused.join("\n")
         )));
     }
     Err(Error::Usage(format!(
-        "{} contains a run of another config:\n{}\nset train.output_dir to another folder, or \
+        "{} contains a run with a different config:\n{}\nset train.output_dir to another folder, or \
          restore these settings",
         run_dir.display(),
         refused.join("\n")

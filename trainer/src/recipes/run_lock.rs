@@ -1,6 +1,6 @@
 //! `run.lock.json`: the inputs of a run, file by file.
 //!
-//! Every checkpoint has a copy, for runs whose own file is missing and for checkpoints copied
+//! Every checkpoint has a copy, in case the file of the run is missing or the checkpoint is copied
 //! elsewhere. The copy omits modification times, which are valid on one machine only.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub const LOCK_FILE: &str = "run.lock.json";
 /// Setting of the base model.
 pub const BASE_MODEL: &str = "model.model_name_or_path";
 
-/// Setting of the encoder that the retriever is trained from.
+/// Setting of the encoder from which the retriever is trained.
 pub const RETRIEVER: &str = "retriever.model_name_or_path";
 
 /// Setting of the encoder for metrics.
@@ -41,7 +41,7 @@ const STARTING_ADAPTER: &str = "lora.init_from";
 /// Settings of the prompt files.
 pub const PROMPTS: [&str; 2] = ["data.chat_template", "data.slot_prompt"];
 
-/// Settings that name model folders; all others name files, or folders of plain files.
+/// Settings that name models; all others name files, or folders of plain files.
 pub const MODELS: [&str; 3] = [BASE_MODEL, RETRIEVER, ENCODER];
 
 /// Inputs of a run.
@@ -53,19 +53,19 @@ pub struct RunLock {
     pub device: String,
     /// Digest of the settings that must not change on resume.
     pub resume_digest: String,
-    /// Date for its templates.
+    /// Date for chat templates that print one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_date: Option<String>,
     /// All files that settings name.
     pub inputs: Vec<Input>,
-    /// SHA-256 of each built-in text that a setting selects, keyed by `setting = "name"`. The text
-    /// may differ in another version.
+    /// SHA-256 of each built-in template or prompt that a setting selects, keyed by `setting =
+    /// "name"`. It may differ in another version of the program.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built_in: BTreeMap<String, String>,
     /// How the training rows were split, if some are held out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<SplitRecord>,
-    /// Each time the run was made longer.
+    /// Every extension of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended: Vec<Extension>,
 }
@@ -86,28 +86,28 @@ pub struct Input {
     pub setting: String,
     /// Path as in the config.
     pub path: PathBuf,
-    /// Hub repository and revision, if the path was downloaded.
+    /// Hub repository and revision, if the files were downloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubOrigin>,
-    /// Files by their names relative to the path; `.` is the path itself.
+    /// Files by name relative to the path; `.` is the path itself.
     pub files: BTreeMap<String, FileDigest>,
 }
 
-/// Which models and prompts a command is about to use.
+/// The models and prompts that a command uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Used<'a> {
     /// Settings from [`MODELS`] and [`PROMPTS`].
     pub settings: &'a [&'a str],
     /// Whether to hash large files completely, even if they look unchanged.
-    pub whole: bool,
+    pub hash_all: bool,
 }
 
 impl<'a> Used<'a> {
-    /// Uses these settings and trusts large files that look unchanged.
+    /// Checks these settings, without hashing large files that look unchanged.
     pub fn settings(settings: &'a [&'a str]) -> Self {
         Self {
             settings,
-            whole: false,
+            hash_all: false,
         }
     }
 }
@@ -156,7 +156,7 @@ impl RunLock {
             return Ok(None);
         }
         for checkpoint in RunDir::open_to_read(run_dir)?.list()?.iter().rev() {
-            // Damaged checkpoints are skipped, as everywhere else.
+            // Damaged checkpoints are skipped.
             if let Ok(Some(lock)) = read(&checkpoint.path.join(LOCK_FILE)) {
                 return Ok(Some(lock));
             }
@@ -165,7 +165,7 @@ impl RunLock {
     }
 
     /// Reads the lock of the run that a checkpoint belongs to, or the checkpoint's copy; `None` for
-    /// adapters of other programs.
+    /// adapters from other programs.
     ///
     /// # Errors
     ///
@@ -214,8 +214,8 @@ impl RunLock {
         same.next().or_else(|| other.next())
     }
 
-    /// Checks that paths in both locks have the same content. Paths that are only in one of them
-    /// are checked with the settings.
+    /// Checks that paths in both locks have the same content. Paths in only one lock are found by
+    /// the comparison of settings.
     ///
     /// # Errors
     ///
@@ -226,31 +226,33 @@ impl RunLock {
             let then = self.inputs.iter().find(|then| then.path == input.path);
             changed.extend(then.into_iter().flat_map(|then| then.differences(input)));
         }
-        changed.extend(self.other_texts(&now.built_in));
+        changed.extend(self.changed_built_ins(&now.built_in));
         refuse(changed, |listed| {
             format!(
                 "{}: the inputs changed since the run started: {listed}; restore them, or set \
-                 train.output_dir to another folder; to change files that only evaluations read, \
-                 give them another name",
+                 train.output_dir to another folder; to replace files that only evaluations read, \
+                 give the new files other names",
                 run_path.display()
             )
         })
     }
 
-    /// Built-in texts that changed since the run started.
-    fn other_texts(&self, now: &BTreeMap<String, String>) -> Vec<String> {
+    /// Built-in templates and prompts that changed since the run started.
+    fn changed_built_ins(&self, now: &BTreeMap<String, String>) -> Vec<String> {
         let is_other = |(setting, now): &(&String, &String)| {
             let then = self.built_in.get(*setting);
             then.is_some_and(|then| then != *now)
         };
         let others = now.iter().filter(is_other);
         others
-            .map(|(setting, _)| format!("{setting} (its built-in text differs in this version)"))
+            .map(|(setting, _)| {
+                format!("{setting} (its built-in template differs in this version of tooltune)")
+            })
             .collect()
     }
 
-    /// Checks that a command uses the models and prompts of the run for the checkpoint or run at
-    /// `place`. For a base model at another path, only the weights are compared.
+    /// Checks that a command uses the same models and prompts as the run at `run_path`, a run or
+    /// checkpoint. For a base model at another path, only the weights are compared.
     ///
     /// # Errors
     ///
@@ -273,7 +275,7 @@ impl RunLock {
             if has_moved && !is_base {
                 continue;
             }
-            let known = Some(then).filter(|_| !used.whole);
+            let known = Some(then).filter(|_| !used.hash_all);
             let now = Input::read(setting, &path, known)?;
             if has_moved {
                 if then.weights() != now.weights() {
@@ -294,18 +296,18 @@ impl RunLock {
             .iter()
             .any(|setting| PROMPTS.contains(setting))
         {
-            others.extend(self.other_texts(&built_in(config)));
+            others.extend(self.changed_built_ins(&built_in(config)));
         }
         refuse(weights, |listed| {
             format!(
-                "{}: {listed} has other weights than the model that the adapter was trained on \
+                "{}: the weights of {listed} differ from those that the adapter was trained on \
                  (hashes in {LOCK_FILE}); restore them",
                 run_path.display()
             )
         })?;
         refuse(others, |listed| {
             format!(
-                "{}: files differ from those that the run was trained with: {listed}; restore \
+                "{}: files changed since the run was trained: {listed}; restore \
                  them, or use others with --set",
                 run_path.display()
             )
@@ -338,7 +340,7 @@ pub fn model_digests(
     Ok(digests)
 }
 
-/// SHA-256 of the built-in texts that a config selects.
+/// SHA-256 of the built-in templates and prompts that a config selects.
 fn built_in(config: &Config) -> BTreeMap<String, String> {
     let [chat_template, slot_prompt] = PROMPTS;
     let template = config.data.chat_template.as_deref().and_then(Path::to_str);
@@ -378,14 +380,14 @@ fn is_weights(file: &str) -> bool {
     end("safetensors") || end("gguf")
 }
 
-/// Length and modification time of each file that a config names. A file whose entry differs
-/// between two listings was changed.
+/// Length and modification time of each file that a config names. If two listings differ in an
+/// entry, the file was changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputTimes(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
 
 impl InputTimes {
-    /// Lists the files now. Files that cannot be listed are omitted: code that reads them reports
-    /// the error.
+    /// Lists the current files. Files that cannot be listed are omitted, because the code that
+    /// reads them reports the error.
     pub fn list(config: &Config) -> Self {
         let mut times = BTreeMap::new();
         for (setting, path) in named_files(config) {
@@ -407,7 +409,7 @@ impl InputTimes {
     }
 }
 
-/// Files of a setting by their names relative to its path.
+/// Files of a setting, by name relative to its path.
 fn files_of(setting: &str, path: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     if MODELS.contains(&setting) {
         return Ok(model_files(path)?);
@@ -439,11 +441,11 @@ impl Input {
     /// Digests of the weight files, ordered by name.
     fn weights(&self) -> Vec<&str> {
         let weights = self.files.iter();
-        let weights = weights.filter(|(name, _)| self.is_file_of_weights(name));
+        let weights = weights.filter(|(name, _)| self.has_weights(name));
         weights.map(|(_, digest)| digest.sha256.as_str()).collect()
     }
 
-    fn is_file_of_weights(&self, name: &str) -> bool {
+    fn has_weights(&self, name: &str) -> bool {
         is_weights(&self.full_name(name))
     }
 

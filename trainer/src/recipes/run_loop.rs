@@ -1,6 +1,6 @@
 //! Evaluates and saves between the steps of a run, selects the best checkpoint, and stops early.
 //!
-//! Each recipe implements [`Recipe`] for its evaluation and its checkpoints. [`RunLoop`] has the
+//! Each recipe implements [`Recipe`] with its evaluation and checkpoints. [`RunLoop`] owns the
 //! folder, the lock and the reporter of the run.
 
 use std::collections::BTreeMap;
@@ -34,11 +34,11 @@ pub(super) struct RunLoop<'a> {
 }
 
 impl<'a> RunLoop<'a> {
-    /// Begins or resumes the run in `run_dir`; `start` is the checkpoint that it resumes from.
+    /// Starts the run in `run_dir`, or resumes it from the checkpoint `start`.
     ///
     /// # Errors
     ///
-    /// The folder cannot be written, or holds a run of other settings or data.
+    /// The folder cannot be written, or contains a run with other settings or data.
     pub(super) fn begin(
         config: &'a Config,
         run_dir: RunDir,
@@ -62,7 +62,7 @@ impl<'a> RunLoop<'a> {
         })
     }
 
-    /// Whether work that is due every `every` steps, and after the last step, is due at `step`.
+    /// Whether `step` is a multiple of `every`, or the last step.
     fn is_due(&self, every: u64, step: u64) -> bool {
         step.is_multiple_of(every) || step == self.total_steps
     }
@@ -73,13 +73,13 @@ pub(super) trait Recipe<'a> {
     /// The state that all recipes share.
     fn run(&self) -> &RunLoop<'a>;
 
-    /// As [`run`](Self::run).
+    /// Mutable [`run`](Self::run).
     fn run_mut(&mut self) -> &mut RunLoop<'a>;
 
     /// Steps taken so far.
     fn step(&self) -> u64;
 
-    /// Whether the run evaluates, and has not done so at the present step.
+    /// Whether the run evaluates and has not evaluated the current step yet.
     fn lacks_evaluation(&self) -> bool;
 
     /// Evaluates the current weights; `None` if a signal interrupted the evaluation.
@@ -92,14 +92,15 @@ pub(super) trait Recipe<'a> {
     /// Records that the current step has been evaluated.
     fn set_evaluated(&mut self) {}
 
-    /// Writes a checkpoint of the present step into `dir`, with `extra` files by name.
+    /// Writes a checkpoint of the current step into `dir`, including the files `extra`, keyed by
+    /// name.
     ///
     /// # Errors
     ///
-    /// A parameter that is not finite, or a file that cannot be written.
+    /// A parameter is not finite, or a file cannot be written.
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError>;
 
-    /// Whether an evaluation is due at the present step.
+    /// Whether an evaluation is due at the current step.
     fn evaluation_is_due(&self) -> bool {
         let run = self.run();
         self.lacks_evaluation() && run.is_due(run.config.eval.eval_steps, self.step())
@@ -148,8 +149,8 @@ pub(super) trait Recipe<'a> {
         Ok(())
     }
 
-    /// Saves the present step with further files. Old checkpoints stay until the caller deletes
-    /// them.
+    /// Saves a checkpoint of the current step with additional files. The caller deletes old
+    /// checkpoints.
     ///
     /// # Errors
     ///
@@ -157,7 +158,8 @@ pub(super) trait Recipe<'a> {
     fn save(&mut self, mut extra: Files) -> Result<Checkpoint, Error> {
         operation!("save");
         let run = self.run_mut();
-        // A removed metrics file must not be written again to a removed or foreign folder.
+        // Check the run directory first: a removed metrics file must not be rewritten in a removed
+        // or foreign folder.
         run.run_dir.check_still_there()?;
         run.reporter.sync()?;
         extra.insert(HISTORY_FILE.to_string(), run.reporter.history());
@@ -166,7 +168,7 @@ pub(super) trait Recipe<'a> {
         Ok(self.run().run_dir.save_checkpoint(self.step(), write)?)
     }
 
-    /// Saves a checkpoint at the present step unless one exists, and returns its path.
+    /// Saves a checkpoint at the current step unless one exists, and returns its path.
     ///
     /// # Errors
     ///
@@ -181,7 +183,7 @@ pub(super) trait Recipe<'a> {
         Ok(path)
     }
 
-    /// Saves the present step, and returns the error that ends an interrupted run.
+    /// Saves a checkpoint of the current step, and returns the error that ends an interrupted run.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Selects the best checkpoint by the evaluations of a run, and decides on early stopping.
+//! Selects the best checkpoint from a run's evaluations, and decides on early stopping.
 //!
 //! Both read only the checkpoints. A run that was killed between a checkpoint and `BEST`, or whose
 //! `metrics.jsonl` is damaged, therefore selects the same checkpoint.
@@ -32,7 +32,7 @@ fn values(lines: &[Value], metric: &MetricExpression) -> Vec<(u64, f64)> {
     values.filter(|(_, value)| value.is_finite()).collect()
 }
 
-/// A kept checkpoint and the value that ranks it.
+/// A kept checkpoint with its value of the ranking metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
     /// Step of the checkpoint.
@@ -72,20 +72,20 @@ fn better_first(a: f64, b: f64, greater_is_better: bool) -> Ordering {
     }
 }
 
-/// Order among checkpoints with equal values.
+/// How checkpoints with equal values are ordered.
 #[derive(Debug, Clone, Copy)]
 pub struct TieBreak<'a> {
-    /// Step of the current `BEST`, which is first.
+    /// Step of the current `BEST`, which comes first.
     pub best: Option<u64>,
-    /// Checkpoints ranked by the metric that the run itself selects by.
+    /// Checkpoints ranked by the run's own selection metric.
     pub own: &'a [Ranked],
-    /// Whether higher values of that metric are better.
+    /// Whether higher values of the run's own metric are better.
     pub greater_is_better: bool,
 }
 
 impl TieBreak<'_> {
-    /// Orders neighbours of equal value in `ranked`: first the current `BEST`, then by the run's
-    /// own metric, then by step.
+    /// Reorders entries of equal value in `ranked`: the current `BEST` first, then by the run's own
+    /// metric, then by step.
     pub fn apply(&self, ranked: &mut [Ranked]) {
         for equals in ranked.chunk_by_mut(|a, b| a.value == b.value) {
             equals.sort_by(|a, b| {
@@ -100,8 +100,8 @@ impl TieBreak<'_> {
     /// Better value first; checkpoints without a value last.
     fn by_own(&self, a: u64, b: u64) -> Ordering {
         let own = |step: u64| {
-            let of_step = self.own.iter().find(|one| one.step == step);
-            of_step.map(|one| one.value)
+            let at_step = self.own.iter().find(|one| one.step == step);
+            at_step.map(|one| one.value)
         };
         match (own(a), own(b)) {
             (Some(a), Some(b)) => better_first(a, b, self.greater_is_better),
@@ -110,8 +110,8 @@ impl TieBreak<'_> {
     }
 }
 
-/// Evaluations of the kept checkpoints as lines of `metrics.jsonl`: from the checkpoint, otherwise
-/// from that file.
+/// The evaluations of the kept checkpoints, in the format of `metrics.jsonl`. Each is read from its
+/// checkpoint, or from `metrics.jsonl` if the checkpoint has none.
 ///
 /// # Errors
 ///
@@ -125,19 +125,19 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
             Ok(Some(history)) => lines.extend(history.evaluation(checkpoint.step).cloned()),
             Ok(None) => unknown.push(checkpoint.step),
             Err(error) => {
-                tracing::warn!("{error}; its evaluation is taken from metrics.jsonl");
+                tracing::warn!("{error}; using its evaluation from metrics.jsonl");
                 unknown.push(checkpoint.step);
             }
         }
     }
     let path = run_dir.path().join("metrics.jsonl");
     if !unknown.is_empty() && path.exists() {
-        let of_unknown = |line: &Value| {
+        let lacks_evaluation = |line: &Value| {
             let step = line["step"].as_u64();
             step.is_some_and(|step| unknown.contains(&step)) && !measurements(line).is_empty()
         };
         let all = MetricsFile::read(&path)?;
-        lines.extend(all.into_iter().filter(of_unknown));
+        lines.extend(all.into_iter().filter(lacks_evaluation));
         lines.sort_by_key(|line| line["step"].as_u64());
     }
     Ok(lines)
@@ -168,8 +168,8 @@ pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Repairs the pointers of a resumed run. They may be damaged, or the run may have ended between a
-/// checkpoint and its pointers. A choice made with `tooltune select` is kept.
+/// Repairs `BEST` and `LATEST` of a resumed run. They may be damaged, or the run may have ended
+/// after it saved a checkpoint and before it moved them. A `BEST` set by `tooltune select` is kept.
 ///
 /// # Errors
 ///
@@ -202,7 +202,7 @@ pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// The metric is invalid, which checking the config already refuses.
+/// The metric is invalid. A checked config has a valid one.
 pub(super) fn stopped_early(config: &Config, evaluations: &[Value]) -> Result<Option<u64>, Error> {
     let values = values(evaluations, &metric(config)?);
     Ok(stops_early(&config.eval, &values))
@@ -227,9 +227,9 @@ fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
     (n_without >= eval.early_stopping_patience?).then_some(n_without)
 }
 
-/// Number of latest values that did not exceed the best earlier one by more than the threshold. The
-/// rule of transformers' `EarlyStoppingCallback` (`trainer_callback.py`, 5.23), except that
-/// evaluations without the metric are ignored.
+/// Number of latest values that did not exceed the best earlier value by more than the threshold.
+/// This is the rule of transformers' `EarlyStoppingCallback` (`trainer_callback.py`, 5.23), except
+/// that evaluations without the metric are ignored.
 fn without_gain(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
     let (mut best, mut n_without) = (f64::NEG_INFINITY, 0);
     for value in values {
@@ -288,7 +288,7 @@ mod tests {
             (&[0.5, 0.5, 0.6], 0.0, 0),
             (&[0.5, 0.5, 0.6, 0.59, 0.58], 0.0, 2),
             (&[0.5, 0.6], 0.2, 1),
-            // The best value moves although the gain is below the threshold.
+            // The best value is updated although the gain is below the threshold.
             (&[0.5, 0.6, 0.75], 0.2, 2),
             (&[0.5, 0.6, 0.81], 0.2, 0),
         ] {

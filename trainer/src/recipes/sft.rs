@@ -1,7 +1,7 @@
-//! Supervised fine-tuning: from a base model and rows to a run directory with a selected adapter.
+//! Supervised fine-tuning: trains an adapter on a base model and rows, and writes a run directory.
 //!
-//! [`train`] is one plain loop with one update and one save. A checkpoint has the complete state
-//! for the next step, so a resumed run equals an uninterrupted one.
+//! [`train`] is one plain loop with one update and one save. A checkpoint contains everything that
+//! the next step needs, so a resumed run equals an uninterrupted one.
 
 use std::path::Path;
 use std::time::Instant;
@@ -57,7 +57,7 @@ struct Run<'a> {
     /// Result of the retriever's last step in this process.
     retriever_step: Option<RetrieverStep>,
     evaluator: Option<Evaluator>,
-    /// Set at the first step of this process; before it there is nothing to save.
+    /// Set at the first step of this process; before that step there is nothing to save.
     interrupt: Option<Interrupt>,
     /// Threads that prepare attention plans for the device.
     _plans: PlanPrefetch,
@@ -65,12 +65,12 @@ struct Run<'a> {
 
 /// Trains to the end of the run, to early stopping, or until a signal stops it.
 ///
-/// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs` are the
-/// states of the config's files before `preparation` read them.
+/// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
+/// lists the config's files before `preparation` read them.
 ///
 /// # Errors
 ///
-/// Any error that ends the run early; saved checkpoints are kept.
+/// An error ended the run early; saved checkpoints are kept.
 pub fn train(
     config: &Config,
     preparation: &Preparation,
@@ -103,11 +103,11 @@ fn step_batch(examples: &Examples, micro_batches: &[Vec<usize>]) -> Result<StepB
     })
 }
 
-/// Reads examples and concatenates them.
+/// Reads examples and collates them into a micro-batch.
 ///
 /// # Errors
 ///
-/// Examples cannot be read, or do not fit into a batch.
+/// An example cannot be read, or the examples cannot be collated.
 pub fn micro_batch(examples: &Examples, ids: &[usize]) -> Result<MicroBatch, Error> {
     let read = ids.iter().map(|&idx| examples.get(idx));
     let read = read.collect::<Result<Vec<_>, _>>()?;
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
             None => starting::begin(config, preparation, slots, device)?,
         };
         let base = &preparation.base;
-        let mut decoder = base.decoder_beside(&adapters, compute_dtype, device)?;
+        let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
         let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// One step and the work that is due after it.
+    /// Runs one step, then evaluates and saves if due.
     fn advance(&mut self, schedule: &LearningRateSchedule) -> Result<(), Error> {
         operation!("step");
         let started = Instant::now();
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         let (examples, next_cursor) = self.preparation.order.next(self.state.cursor);
         let batch = match step_batch(&self.preparation.examples, &examples) {
             Ok(batch) => batch,
-            // Keep the finished steps: a restart prepares the examples again.
+            // Save the finished steps, because a restart repeats the preparation of the examples.
             Err(error) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Runs the retriever steps that are due after this step of the model.
+    /// Runs the retriever steps that are due after this step of the language model.
     fn advance_retriever(&mut self) -> Result<Option<RetrieverTiming>, Error> {
         let Some(retriever) = &mut self.retriever else {
             return Ok(None);
@@ -275,8 +275,8 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Loss sum and gradient of a step that began at `started`, or `None` if a signal interrupted
-    /// it; the partial step is discarded.
+    /// Returns the loss sum and gradient of a step that began at `started`; `None` if a signal
+    /// interrupted it, which discards the step.
     fn gradient(
         &mut self,
         batch: &StepBatch,
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
             }
             let n_before = n_done;
             n_done += micro_batch.n_tokens();
-            // Token weights may leave a micro-batch without supervision even if its step has some.
+            // A micro-batch may have no supervised token although its step has some.
             if micro_batch.n_trained_tokens() == 0 {
                 continue;
             }
@@ -315,10 +315,10 @@ impl<'a> Run<'a> {
                 self.state.step as f64,
             );
             let mut watch = |done: f64| {
-                // A GPU has only queued the work so far.
+                // A GPU runs asynchronously: wait until the queued work is done.
                 if shows_parts {
                     let tokens = n_before as f64 + done * micro_batch.n_tokens() as f64;
-                    // Below 1: the update of the step is still to come.
+                    // Report less than 1, because the optimizer update is still missing.
                     let part = (tokens / n_tokens).min(0.999);
                     reporter.within_step(before + part, started.elapsed().as_secs_f64());
                 }
@@ -435,8 +435,8 @@ impl<'a> Run<'a> {
             let (steps, updates) = (state.step, state.optimizer_step);
             not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
         }
-        let is_whole = self.state.step == self.preparation.total_steps;
-        let stopped_early = self.run.stopped_early.filter(|_| !is_whole);
+        let is_finished = self.state.step == self.preparation.total_steps;
+        let stopped_early = self.run.stopped_early.filter(|_| !is_finished);
         RunSummary::read(&self.run.run_dir, self.state.step, stopped_early)
     }
 }
@@ -462,8 +462,8 @@ impl<'a> Recipe<'a> for Run<'a> {
         let Some(evaluator) = &self.evaluator else {
             return Ok(None);
         };
-        // The caches of generation use the memory that the pool keeps for the activations of the
-        // next step. Both together would be the peak of the run.
+        // Free the pool's memory for activations before generation allocates its caches; both
+        // together would be the memory peak of the run.
         pool::release();
         let interrupt = self.interrupt.as_ref();
         let reporter = &mut self.run.reporter;
@@ -471,7 +471,7 @@ impl<'a> Recipe<'a> for Run<'a> {
             reporter.generation(progress);
             !interrupt.is_some_and(Interrupt::is_set)
         };
-        let retriever = self.retriever.as_ref().map(RetrieverRun::present);
+        let retriever = self.retriever.as_ref().map(RetrieverRun::current_encoder);
         let present = EvalTarget {
             decoder: &self.decoder,
             base: &self.preparation.base,
@@ -488,7 +488,7 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {
-        // The copies on the host use the memory that the pool keeps for the next step.
+        // Free the pool's memory before copying the tensors to the host.
         pool::release();
         let snapshot = Snapshot {
             state: &self.state,

@@ -20,12 +20,12 @@ use crate::lora::{AdapterSlot, Adapters, WholeWeight, principal_factors};
 /// File that marks an adapter folder.
 const CONFIG_FILE: &str = "adapter_config.json";
 
-/// Folder of the adapter that `lora.init_from` names: the folder itself, or the best checkpoint of
-/// a run.
+/// Resolves `lora.init_from` to an adapter folder: the path itself, or the best checkpoint of a
+/// run.
 ///
 /// # Errors
 ///
-/// The path is neither, or the run has no complete checkpoint.
+/// The path is neither an adapter nor a run, or the run has no complete checkpoint.
 pub(super) fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
     if init_from.join(CONFIG_FILE).exists() {
         return CheckpointChoice::Path(init_from.to_owned()).resolve(init_from);
@@ -44,7 +44,7 @@ pub(super) fn starting_folder(init_from: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-/// Loads the factors of the adapter in `folder`, which must match `slots`.
+/// Loads the factors of the adapter in `folder` and checks that they match `slots`.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub(super) fn starting_adapter(
     let adapter = load_adapter(folder)?;
     let scalings = peft_rules(&adapter)?;
     let mut differing = differences(&adapter, &scalings, lora, slots);
-    differing.extend(other_whole_weights(&adapter, whole_weights));
+    differing.extend(whole_weight_differences(&adapter, whole_weights));
     if !differing.is_empty() {
         return Err(Error::Usage(format!(
             "lora.init_from: the adapter in {} does not match [lora]: {}",
@@ -77,7 +77,7 @@ pub(super) fn starting_adapter(
     Ok(adapter.tensors)
 }
 
-/// Initial adapters of a run.
+/// Creates the initial adapters of a run.
 ///
 /// # Errors
 ///
@@ -95,34 +95,34 @@ pub fn begin(
         return Ok(adapters.with_whole(whole_weights, tensors));
     }
     let weights = &preparation.base.files.weights;
-    let of_base =
+    let base_tensors =
         |weight: &WholeWeight| Ok((weight.name.to_owned(), weights.read_f32(weight.name)?));
-    let of_base = whole_weights.iter().map(of_base);
-    let of_base = of_base.collect::<Result<BTreeMap<_, _>, CheckpointError>>()?;
+    let base_tensors = whole_weights.iter().map(base_tensors);
+    let base_tensors = base_tensors.collect::<Result<BTreeMap<_, _>, CheckpointError>>()?;
     let Some(init) = preparation.lora.principal_init() else {
-        return Ok(Adapters::new(slots, seed, device).with_whole(whole_weights, &of_base));
+        return Ok(Adapters::new(slots, seed, device).with_whole(whole_weights, &base_tensors));
     };
     let values = principal_factors(init, &slots, weights, seed)?;
-    Ok(Adapters::principal(slots, values, device).with_whole(whole_weights, &of_base))
+    Ok(Adapters::principal(slots, values, device).with_whole(whole_weights, &base_tensors))
 }
 
-/// Describes differences in the fully trained weights.
-fn other_whole_weights(adapter: &Adapter, whole_weights: &[WholeWeight]) -> Option<String> {
+/// Describes differences in the weights of `modules_to_save`.
+fn whole_weight_differences(adapter: &Adapter, whole_weights: &[WholeWeight]) -> Option<String> {
     let has: Vec<&str> = adapter.saved_weights().map(|(name, _)| name).collect();
     let expected: Vec<&str> = whole_weights.iter().map(|weight| weight.name).collect();
     (has != expected).then(|| {
         let modules = adapter.config.modules_to_save.clone().unwrap_or_default();
         format!(
-            "its whole weights are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
+            "its modules_to_save are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
         )
     })
 }
 
-/// Number of modules listed in a message.
-const NAMED: usize = 3;
+/// Maximum number of modules listed in a message.
+const MAX_LISTED: usize = 3;
 
-/// The value of `lora.target_modules` that selects the adapter's modules: names if the adapter has
-/// all modules of that name, otherwise full paths, for example if it adapts only some layers.
+/// The value of `lora.target_modules` that selects exactly the adapter's modules. It lists names if
+/// the adapter has all modules with these names, otherwise full paths.
 fn exact_targets(
     config: &PeftConfig,
     scalings: &Scalings,
@@ -164,9 +164,9 @@ fn differences(
         ("[lora] does not include its", extra.collect()),
     ] {
         if !names.is_empty() {
-            let more = names.len().saturating_sub(NAMED);
+            let more = names.len().saturating_sub(MAX_LISTED);
             let more = (more > 0).then(|| format!(" and {more} more"));
-            let names = names[..names.len().min(NAMED)].join(", ");
+            let names = names[..names.len().min(MAX_LISTED)].join(", ");
             let remove = match lora.exclude_modules {
                 Some(_) => " and remove lora.exclude_modules",
                 None => "",

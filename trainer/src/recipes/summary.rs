@@ -1,4 +1,4 @@
-//! Outcome of a run: best and last checkpoint.
+//! The result of a run: its best and last checkpoint.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub struct RunSummary {
     pub last: PathBuf,
     /// Number of evaluations without an improvement, if the run stopped early.
     pub stopped_early: Option<u64>,
-    /// Profile of its profiled steps.
+    /// Profile of the profiled steps, if any.
     pub profile: Option<Profile>,
 }
 
@@ -31,14 +31,14 @@ pub struct BestCheckpoint {
     pub path: PathBuf,
     /// Step of the checkpoint; 0 is the untrained model.
     pub step: u64,
-    /// Metric that selected it.
+    /// Metric that selected the checkpoint.
     pub metric: String,
     /// Value of that metric.
     pub value: f64,
 }
 
 impl RunSummary {
-    /// Reads the outcome from a run directory after its last step.
+    /// Reads the result from a run directory after its last step.
     pub(super) fn read(
         run_dir: &RunDir,
         step: u64,

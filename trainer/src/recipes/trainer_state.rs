@@ -1,7 +1,8 @@
-//! State in a checkpoint other than the adapter, complete for the next step.
+//! The training state in a checkpoint, apart from the adapter.
 //!
-//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments. Order
-//! and dropout are pure functions of the seed and the counters, so no random generator has state.
+//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments. Row
+//! order and dropout depend only on the seed and the counters, so no random generator has a state
+//! to save.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub struct TrainerState {
     pub step: u64,
     /// Position of the next step's examples.
     pub cursor: Cursor,
-    /// Updates applied to the optimizer's moments: `step` minus the skipped steps.
+    /// Updates of the optimizer's moments: `step` minus the skipped steps.
     pub optimizer_step: u64,
     /// Consecutive skipped steps.
     pub nonfinite_in_a_row: usize,
@@ -53,7 +54,7 @@ pub struct TrainerState {
 pub struct Window {
     /// Weighted negative log-likelihood, in nats.
     pub loss_sum: f64,
-    /// Sum of its weights.
+    /// Sum of the token weights.
     pub loss_weights_sum: f64,
 }
 
@@ -83,7 +84,7 @@ impl Default for TrainerState {
     }
 }
 
-/// Content of a checkpoint directory.
+/// The data that a checkpoint is written from.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// Counters.
@@ -98,7 +99,7 @@ pub struct Snapshot<'a> {
     pub base_model: &'a str,
     /// Prompt files of the run.
     pub prompts: &'a PromptFiles,
-    /// Further files by name, such as evaluation results.
+    /// Additional files by name, such as evaluation results.
     pub extra: &'a BTreeMap<String, Vec<u8>>,
 }
 
@@ -143,7 +144,8 @@ fn host(tensor: &Tensor<1>) -> HostTensor {
     }
 }
 
-/// Loads the adapter of a checkpoint, saved with the settings `lora`, into a run's slots.
+/// Loads the adapter of a checkpoint into a run's slots. `lora` has the settings that it was saved
+/// with.
 ///
 /// # Errors
 ///
@@ -180,7 +182,7 @@ pub fn load_adapters(
 ///
 /// # Errors
 ///
-/// A file is damaged, or has moments for another number of parameters.
+/// A file is damaged, or has moments for a different number of parameters.
 pub fn load_state(
     dir: &Path,
     optimizer: &mut Optimizer,

@@ -1,9 +1,9 @@
 //! Computes the encoder gradient of a step, one mini-batch of sentences at a time.
 //!
 //! The loss needs all embeddings, but only the activations of one mini-batch fit into memory. All
-//! sentences are therefore first embedded without autodiff. The loss gives the gradient of each
-//! embedding, and each mini-batch is embedded again to propagate its part to the parameters. If one
-//! mini-batch contains all sentences, they are embedded only once.
+//! sentences are therefore first embedded without autodiff. The loss returns the gradient of each
+//! embedding. Each mini-batch is then embedded again, to propagate its embedding gradients to the
+//! parameters. If one mini-batch contains all sentences, they are embedded only once.
 
 use burn::tensor::Tensor;
 use tooltune_agents::pairs::PairBatch;
@@ -22,11 +22,11 @@ use crate::optim::StepError;
 pub struct Encoder {
     /// Shape.
     pub config: MiniLmConfig,
-    /// Head that makes embeddings for the loss from hidden states.
+    /// Head that computes the embeddings for the loss.
     pub head: EmbeddingHead,
     /// Layout of the parameters.
     pub layout: ParameterLayout,
-    /// The dtype of matrix products.
+    /// The dtype of matrix-multiplication inputs.
     pub dtype: ComputeDtype,
     /// Trained parameters.
     pub trained: Trained,
@@ -41,7 +41,7 @@ pub struct StepGradient {
     pub gradient: Tensor<1>,
 }
 
-/// Token ids of the texts in a batch.
+/// The texts of a batch as token IDs.
 #[derive(Debug, Clone)]
 pub struct Sentences<'a> {
     /// Distinct queries.
@@ -59,7 +59,7 @@ impl Sentences<'_> {
 }
 
 impl Encoder {
-    /// An encoder of `config` with products in `dtype` and all parameters trained.
+    /// An encoder of `config` with matmuls in `dtype`, whose parameters are all trained.
     pub fn new(config: MiniLmConfig, head: EmbeddingHead, dtype: ComputeDtype) -> Self {
         let layout = ParameterLayout::new(&config);
         Self {
@@ -73,7 +73,7 @@ impl Encoder {
 
     /// The encoder with trained parameters `flat`.
     pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
-        let all = self.trained.effective(&self.layout, flat);
+        let all = self.trained.merged_parameters(&self.layout, flat);
         MiniLm::new(&self.config, self.head, &self.layout, &all, self.dtype)
     }
 
@@ -98,7 +98,7 @@ impl Encoder {
     ) -> Result<StepGradient, StepError> {
         let n_queries = sentences.queries.len();
         let all = [&sentences.queries[..], &sentences.documents].concat();
-        let of_all = |embeddings: Tensor<2>| {
+        let loss_of_embeddings = |embeddings: Tensor<2>| {
             let [n, d] = embeddings.dims();
             let queries = embeddings.clone().narrow(0, 0, n_queries);
             let documents = embeddings.narrow(0, n_queries, n - n_queries);
@@ -108,14 +108,14 @@ impl Encoder {
         };
         if all.len() <= mini_batch_size {
             let graph = self.graph(flat, &all);
-            let (loss, d_embeddings) = of_all(graph.embeddings.clone().inner());
+            let (loss, d_embeddings) = loss_of_embeddings(graph.embeddings.clone().inner());
             let gradient = graph.backward(d_embeddings)?;
             return Ok(StepGradient { loss, gradient });
         }
         let mini_batches: Vec<&[Sentence<'_>]> = all.chunks(mini_batch_size.max(1)).collect();
         let plain = self.with(flat);
         let embeddings = mini_batches.iter().map(|part| plain.embed(part)).collect();
-        let (loss, d_embeddings) = of_all(Tensor::cat(embeddings, 0));
+        let (loss, d_embeddings) = loss_of_embeddings(Tensor::cat(embeddings, 0));
         let mut total: Option<Tensor<1>> = None;
         let mut first = 0;
         for part in mini_batches {
@@ -131,11 +131,11 @@ impl Encoder {
         Ok(StepGradient { loss, gradient })
     }
 
-    /// Embeds sentences with all trained parameters as leaves.
+    /// Embeds sentences, with the trained parameters as leaves.
     fn graph(&self, flat: &Tensor<1>, sentences: &[Sentence<'_>]) -> Graph {
         operation!("encoder");
         let Tracked { leaves, pieces } = self.trained.tracked(&self.layout, flat);
-        let encoder = MiniLm::of_pieces(&self.config, self.head, &pieces, self.dtype);
+        let encoder = MiniLm::from_pieces(&self.config, self.head, &pieces, self.dtype);
         Graph {
             embeddings: encoder.embed(sentences),
             leaves,
@@ -150,7 +150,7 @@ struct Graph {
 }
 
 impl Graph {
-    /// Gradient of all parameters from the gradient of the embeddings.
+    /// Computes the gradient of all parameters from the gradient of the embeddings.
     fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
         operation!("encoder backward");
         let mut gradients = backward_with_gradient(self.embeddings, d_embeddings);

@@ -1,7 +1,7 @@
-//! Contrastive loss of a batch's embeddings, and its gradient.
+//! The contrastive loss of a batch's embeddings, with its gradient.
 //!
-//! The logits are dot products divided by a temperature; for unit vectors these are cosines. Pairs
-//! that must not be negatives are masked.
+//! The logits are dot products divided by a temperature. For unit vectors, the dot products are
+//! cosines. Pairs that must not be negatives are masked.
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 use tooltune_agents::pairs::PairBatch;
@@ -27,8 +27,8 @@ pub struct InfoNce {
     pub direction: Direction,
 }
 
-/// Logit of a masked candidate: its exponential is 0, and unlike -∞ it can be subtracted.
-const NO_CANDIDATE: f64 = -1e30;
+/// Logit of a masked candidate. Its exponential is 0, and unlike -∞ it can be subtracted.
+const MASKED_LOGIT: f64 = -1e30;
 
 /// Loss of a batch and its gradient with respect to the embeddings.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ struct Side<'a> {
 }
 
 impl InfoNce {
-    /// Loss of embeddings, in the order of the batch's texts; for unit vectors it compares cosines.
+    /// The loss of the embeddings, which are in the order of the batch's texts.
     ///
     /// # Shapes
     ///
@@ -97,46 +97,46 @@ impl InfoNce {
             embeddings: &documents,
             rows: &of_document,
         };
-        let forward = self.choice(queries, documents, &batch.excluded_documents);
+        let forward = self.cross_entropy(queries, documents, &batch.excluded_documents);
         match self.direction {
             Direction::QueryToDocument => forward,
             Direction::Symmetric => {
-                let backward = self.choice(documents, queries, &batch.excluded_queries);
+                let backward = self.cross_entropy(documents, queries, &batch.excluded_queries);
                 forward.add(backward).mul_scalar(0.5)
             }
         }
     }
 
-    /// Mean negative log-probability of the right candidate in each row.
-    fn choice(
+    /// Mean negative log-probability of the correct candidate in each row.
+    fn cross_entropy(
         &self,
         Side {
-            embeddings: choosing,
+            embeddings: anchors,
             rows,
         }: Side<'_>,
         Side {
             embeddings: candidates,
-            rows: right,
+            rows: correct,
         }: Side<'_>,
         excluded: &[bool],
     ) -> Tensor<1> {
         let shape = [rows.len(), candidates.dims()[0]];
-        let device = choosing.device();
-        let positions = |places: &[usize]| -> Tensor<1, Int> {
-            let places: Vec<i32> = places.iter().map(|&idx| idx as i32).collect();
-            Tensor::from_data(TensorData::new(places, [rows.len()]), &device)
+        let device = anchors.device();
+        let positions = |indices: &[usize]| -> Tensor<1, Int> {
+            let indices: Vec<i32> = indices.iter().map(|&idx| idx as i32).collect();
+            Tensor::from_data(TensorData::new(indices, [rows.len()]), &device)
         };
-        let scores = choosing
+        let scores = anchors
             .clone()
             .select(0, positions(rows))
             .matmul(candidates.clone().transpose())
             .mul_scalar(self.scale);
         let excluded =
             Tensor::<2, Bool>::from_data(TensorData::new(excluded.to_vec(), shape), &device);
-        let scores = scores.mask_fill(excluded, NO_CANDIDATE);
-        let right = positions(right).unsqueeze_dim(1);
+        let scores = scores.mask_fill(excluded, MASKED_LOGIT);
+        let correct = positions(correct).unsqueeze_dim(1);
         activation::log_softmax(scores, 1)
-            .gather(1, right)
+            .gather(1, correct)
             .mean()
             .neg()
     }

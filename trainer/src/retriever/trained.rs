@@ -1,8 +1,8 @@
-//! Trained parameters of the encoder: all of them, or low-rank factors.
+//! The trained parameters of the encoder: all parameters, or LoRA factors.
 //!
-//! With factors, the encoder uses `W + s B A`, computed in each step: its matrices are small
-//! compared with the activations of a batch. A checkpoint also contains the sum, so evaluation and
-//! export do not depend on the factors.
+//! With factors, each step computes `W + s B A`, whose size is small compared with the activations
+//! of a batch. A checkpoint also contains this sum, so evaluation and export do not need the
+//! factors.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_rows::batches::SeededRandom;
@@ -12,28 +12,28 @@ use crate::models::minilm::encoder::cut;
 use crate::models::minilm::parameters::{ParameterLayout, ParameterSlot};
 use crate::optim::backward::leaf;
 
-/// First stream of the seeded generator for factor initialisation.
+/// First random stream for initialising factors.
 const INIT_STREAM: u64 = 3 << 32;
 
-/// The low-rank factors of a matrix.
+/// The position of a matrix and its factors.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RetrieverMap {
+pub struct AdaptedMatrix {
     /// Index of the matrix in [`ParameterLayout::slots`].
     pub slot: usize,
-    /// First element in the trained buffer: A `[r, in]`, then B `[out, r]`.
+    /// Index of the first element in the trained buffer: A `[r, in]`, then B `[out, r]`.
     pub offset: usize,
     outputs: usize,
     inputs: usize,
 }
 
-/// Low-rank factors of several matrices.
+/// LoRA factors of several matrices.
 #[derive(Debug, Clone)]
 pub struct RetrieverLora {
     /// Factors in the order of the encoder's matrices.
-    pub maps: Vec<RetrieverMap>,
+    pub matrices: Vec<AdaptedMatrix>,
     /// Common rank.
     pub r: usize,
-    /// Multiplier of `B A`.
+    /// Factor on `B A`.
     pub scaling: f64,
     /// All parameters of the untrained encoder, `[p]`.
     base: Tensor<1>,
@@ -44,7 +44,7 @@ pub struct RetrieverLora {
 pub enum Trained {
     /// All parameters.
     All,
-    /// Low-rank factors.
+    /// LoRA factors.
     Lora(Box<RetrieverLora>),
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Tracked {
 }
 
 impl RetrieverLora {
-    /// Factors for the linear layers whose path ends with one of `targets`.
+    /// Creates factors for the linear layers whose path ends with one of `targets`.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl RetrieverLora {
                 )));
             }
         }
-        let mut maps = Vec::new();
+        let mut matrices = Vec::new();
         let mut offset = 0;
         for (slot, described) in layout.slots.iter().enumerate() {
             let path = module(described);
@@ -93,7 +93,7 @@ impl RetrieverLora {
                 continue;
             }
             let (outputs, inputs) = (described.shape[0], described.shape[1]);
-            maps.push(RetrieverMap {
+            matrices.push(AdaptedMatrix {
                 slot,
                 offset,
                 outputs,
@@ -102,7 +102,7 @@ impl RetrieverLora {
             offset += r * (outputs + inputs);
         }
         Ok(Self {
-            maps,
+            matrices,
             r,
             scaling: lora_alpha / r as f64,
             base,
@@ -112,7 +112,7 @@ impl RetrieverLora {
     /// Initial factors, `[q]`: A uniform in `±1/√in`, B zero, as in PEFT.
     pub fn initial(&self, seed: u64, device: &Device) -> Tensor<1> {
         let mut values = Vec::new();
-        for (i, map) in self.maps.iter().enumerate() {
+        for (i, map) in self.matrices.iter().enumerate() {
             let mut random = SeededRandom::new(seed, INIT_STREAM + i as u64);
             let bound = 1.0 / (map.inputs as f64).sqrt();
             let n = self.r * map.inputs;
@@ -131,15 +131,16 @@ impl RetrieverLora {
                 .narrow(0, start, shape[0] * shape[1])
                 .reshape(shape)
         };
-        let maps = self.maps.iter();
-        maps.map(|map| {
-            let a = part(map.offset, [r, map.inputs]);
-            [a, part(map.offset + r * map.inputs, [map.outputs, r])]
-        })
-        .collect()
+        let matrices = self.matrices.iter();
+        matrices
+            .map(|map| {
+                let a = part(map.offset, [r, map.inputs]);
+                [a, part(map.offset + r * map.inputs, [map.outputs, r])]
+            })
+            .collect()
     }
 
-    /// The frozen pieces plus `s B A`; either all inputs are under autodiff or none.
+    /// The frozen pieces plus `s B A`. Either all inputs have autodiff, or none.
     fn pieces(&self, layout: &ParameterLayout, factors: &[[Tensor<2>; 2]]) -> Vec<Tensor<2>> {
         let tracked = factors.first().is_some_and(|[a, _]| a.is_autodiff());
         let pieces = cut(layout, &self.base).into_iter();
@@ -156,13 +157,17 @@ impl RetrieverLora {
             .zip(pieces)
             .map(|(piece_slot, piece)| {
                 let first = piece_slot.range.start;
-                let inside = |map: &RetrieverMap| {
+                let inside = |map: &AdaptedMatrix| {
                     let slot = &layout.slots[map.slot].range;
                     slot.start >= first && slot.end <= piece_slot.range.end
                 };
                 let columns = piece_slot.shape[1];
-                let maps = self.maps.iter().zip(factors).filter(|(map, _)| inside(map));
-                maps.fold(piece, |piece, (map, [a, b])| {
+                let matrices = self
+                    .matrices
+                    .iter()
+                    .zip(factors)
+                    .filter(|(map, _)| inside(map));
+                matrices.fold(piece, |piece, (map, [a, b])| {
                     let row = (layout.slots[map.slot].range.start - first) / columns;
                     let delta = b.clone().matmul(a.clone()).mul_scalar(self.scaling);
                     let rows = row..row + map.outputs;
@@ -175,8 +180,8 @@ impl RetrieverLora {
 }
 
 impl Trained {
-    /// All parameters of the encoder, `[p]`, from the trained ones.
-    pub fn effective(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tensor<1> {
+    /// All parameters of the encoder, `[p]`, computed from the trained ones.
+    pub fn merged_parameters(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tensor<1> {
         match self {
             Self::All => flat.clone(),
             Self::Lora(lora) => {
@@ -192,7 +197,7 @@ impl Trained {
         }
     }
 
-    /// Leaves and pieces for a backward pass; the leaves have the order of `flat`.
+    /// Leaves and pieces for a backward pass. The leaves are in the order of `flat`.
     pub(super) fn tracked(&self, layout: &ParameterLayout, flat: &Tensor<1>) -> Tracked {
         match self {
             Self::All => {

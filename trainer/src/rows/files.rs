@@ -1,4 +1,4 @@
-//! Selects the files, and the rows in them, for training and evaluation.
+//! Selects the files and rows for training and evaluation.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ impl RowFiles {
         open.collect()
     }
 
-    /// How the rows read so far were split, if some are held out.
+    /// How the rows that were read so far were split, if some are held out.
     pub fn split(&self) -> Option<SplitRecord> {
         let is_split = self.selection.side.is_some();
         is_split.then(|| self.selection.counts.record())

@@ -1,4 +1,4 @@
-//! Refuses to evaluate on training files, even under another name.
+//! Refuses to evaluate on training files, even if they have a different name.
 
 use std::fs;
 use std::path::Path;
@@ -13,27 +13,30 @@ use crate::error::Error;
 pub struct SettingFiles<'a> {
     /// The setting.
     pub key: &'static str,
-    /// Its files.
+    /// The files.
     pub files: &'a [&'a Path],
 }
 
-/// Refuses evaluation files that are also training files, by another path or link, or as copies.
+/// Refuses evaluation files that are training files: by a different path, as a link, or as a copy.
 ///
 /// # Errors
 ///
 /// - a file is in both lists
 /// - a file cannot be read
-pub fn refuse_learned(learned: SettingFiles<'_>, evaluated: SettingFiles<'_>) -> Result<(), Error> {
+pub fn refuse_training_files(
+    training: SettingFiles<'_>,
+    evaluated: SettingFiles<'_>,
+) -> Result<(), Error> {
     for file in evaluated.files {
-        for other in learned.files {
-            if holds_the_same(other, file)? {
+        for other in training.files {
+            if is_same_content(other, file)? {
                 return Err(Error::Usage(format!(
                     "{} names {}, which has the same content as {} in {}: metrics on training data do not \
-                     show how well new rows work; evaluate on other rows",
+                     show how well unseen rows work; evaluate on other rows",
                     evaluated.key,
                     file.display(),
                     other.display(),
-                    learned.key
+                    training.key
                 )));
             }
         }
@@ -43,7 +46,7 @@ pub fn refuse_learned(learned: SettingFiles<'_>, evaluated: SettingFiles<'_>) ->
 
 /// Whether two paths are the same file or copies. Missing files are reported by the code that reads
 /// them.
-fn holds_the_same(one: &Path, other: &Path) -> Result<bool, Error> {
+fn is_same_content(one: &Path, other: &Path) -> Result<bool, Error> {
     let is_file = |path: &Path| matches!(regular_file::is_there(path), Ok(true));
     if !is_file(one) || !is_file(other) {
         return Ok(false);
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_training_file_is_refused_also_as_link_copy_or_other_path() {
+    fn links_copies_and_other_paths_of_training_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("train"), "rows").unwrap();
@@ -75,7 +78,7 @@ mod tests {
         std::os::unix::fs::symlink(path("train"), path("soft")).unwrap();
         let refused = |name: &str| {
             let (train, eval) = (path("train"), path(name));
-            refuse_learned(
+            refuse_training_files(
                 SettingFiles {
                     key: "retriever.train",
                     files: &[train.as_path()],

@@ -1,8 +1,8 @@
-//! Reads rows from the data files of a config in any format.
+//! Reads rows of any format from the data files of a config.
 //!
-//! Trajectories are expanded to several rows each, with API documents in the prompt that are right,
-//! random, or chosen by a retriever. Other formats are used as they are, or with flattened schemas
-//! if the config flattens them.
+//! A trajectory is expanded to several rows, whose prompts contain the gold API documents and
+//! others that are random or selected by a retriever. Rows of other formats are used unchanged, or
+//! with flattened schemas if the config requests it.
 
 mod files;
 mod learned;
@@ -21,7 +21,7 @@ use tooltune_rows::text;
 use tooltune_rows::text::{Columns, DataError, Row, RowNotes, RowParser, RowReader};
 
 pub use self::files::RowFiles;
-pub use self::learned::{SettingFiles, refuse_learned};
+pub use self::learned::{SettingFiles, refuse_training_files};
 pub use self::system::missing_system;
 
 use crate::config::{Config, DataFormat, GoatConfig};
@@ -33,19 +33,19 @@ use tooltune_terminal::RowsProgress;
 /// Iterator over rows.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 
-/// Findings from reading rows.
+/// What was found while reading rows.
 #[derive(Debug, Default)]
 pub struct ReadingReport {
     /// Statistics on flattened schemas, if the config flattens them.
     pub flattened: FlattenReport,
-    /// Row fields that the format ignores, and calls without results.
+    /// Notes on row fields that the format ignores, and on calls without results.
     pub notes: RowNotes,
-    /// Whether there are rows beyond the first `eval.max_samples`.
+    /// Whether there are more rows than `eval.max_samples`.
     pub has_more: bool,
 }
 
 impl ReadingReport {
-    /// Remarks on the rows of an evaluation, one sentence each.
+    /// Report lines about the rows of an evaluation.
     pub fn lines(&self, config: &Config) -> Vec<String> {
         let mut lines = note_lines("data.eval", &self.notes);
         lines.extend(self.has_more.then(|| more_rows(config)));
@@ -53,13 +53,13 @@ impl ReadingReport {
     }
 }
 
-/// Remarks on the rows of some files, one sentence each.
+/// Report lines about the rows of some files.
 pub fn note_lines(files: &str, notes: &RowNotes) -> Vec<String> {
     let lines = notes.lines().into_iter();
     lines.map(|line| format!("{files}: {line}")).collect()
 }
 
-/// Remark that there are more rows than `eval.max_samples`.
+/// The report line if there are more rows than `eval.max_samples`.
 pub fn more_rows(config: &Config) -> String {
     format!(
         "data.eval: only the first {} rows are used (eval.max_samples)",
@@ -67,10 +67,10 @@ pub fn more_rows(config: &Config) -> String {
     )
 }
 
-/// Calls `work` with the rows of `files`, in the format of the config.
+/// Calls `work` with the rows of `files`, which have the format of the config.
 ///
-/// `device` runs the retriever if it chooses documents. `report` collects findings on the rows read
-/// by `work`.
+/// `device` runs the retriever if it selects documents. `report` collects notes on the rows that
+/// `work` reads.
 ///
 /// # Errors
 ///
@@ -100,29 +100,29 @@ pub struct RowSource<'a> {
     pub config: &'a Config,
     /// Files to read.
     pub files: &'a RowFiles,
-    /// Device for the retriever, if it chooses documents.
+    /// Device for the retriever, if it selects documents.
     pub device: &'a Device,
-    /// Whether SLOT rows must have a gold.
+    /// Whether SLOT rows must have gold JSON.
     pub has_golds: bool,
-    /// How formats in the schemas of rows are treated.
+    /// How `format` in the schemas of rows is handled.
     pub formats: FormatRule,
-    /// Set to the index of the current row's file while it is read.
+    /// Receives the file index of each row while it is read.
     pub current: &'a Cell<usize>,
 }
 
-/// Format of the rows of a config; `None` for trajectories.
+/// The row format of a config; `None` for trajectories.
 ///
 /// # Errors
 ///
 /// The format must be detected, but no file exists.
 pub fn rows_format(config: &Config, files: &RowFiles) -> Result<Option<text::DataFormat>, Error> {
     if config.data.format == DataFormat::Auto && !files.is_empty() {
-        return Err(unrecognised_format());
+        return Err(undetected_format());
     }
     Ok(config.data.format.of_rows())
 }
 
-/// Parser of rows with the config's settings.
+/// Creates a row parser with the config's settings.
 ///
 /// # Errors
 ///
@@ -191,7 +191,7 @@ fn with_rows_of<R>(
     done
 }
 
-/// The first `eval.max_samples` rows of the evaluation files; `report` collects findings on them.
+/// Reads the first `eval.max_samples` evaluation rows; `report` collects notes on them.
 ///
 /// # Errors
 ///
@@ -204,7 +204,7 @@ pub fn eval_rows(
     first_rows(config, device, true, report)
 }
 
-/// As [`eval_rows`], for rows that are only prompted, so SLOT rows need no gold.
+/// Like [`eval_rows`], for rows that are only used as prompts: SLOT rows need no gold JSON.
 ///
 /// # Errors
 ///
@@ -229,7 +229,7 @@ fn first_rows(
         files: &RowFiles::evaluation(config),
         device,
         has_golds,
-        // Published data sets have values that violate their formats, and published scorers accept
+        // Published data sets contain values that violate `format`, and published scorers accept
         // them.
         formats: FormatRule::Annotated,
         current: &Cell::new(0),
@@ -244,8 +244,8 @@ fn first_rows(
     rows
 }
 
-/// Error for a format that could not be detected, because no file existed when the config was read.
-fn unrecognised_format() -> Error {
+/// The error if the format could not be detected because no file existed when the config was read.
+fn undetected_format() -> Error {
     Error::Usage(
         "data.format is \"auto\", but none of the files in [data] exists to detect the format; \
          set the format, for example with --set data.format=messages"
@@ -253,7 +253,7 @@ fn unrecognised_format() -> Error {
     )
 }
 
-/// Documents of a catalogue as models see them, flattened if the config flattens.
+/// The documents of a catalogue in flattened form, if the config flattens schemas.
 ///
 /// # Errors
 ///
@@ -266,7 +266,7 @@ pub fn flat_documents(
     Ok(flattening.map(|flattening| FlatDocuments::new(catalogue, &flattening)))
 }
 
-/// Calls `work` with the rows expanded from trajectories, as [`with_rows`] does.
+/// Like [`with_rows`], for rows that are expanded from trajectories.
 ///
 /// # Errors
 ///
@@ -312,11 +312,11 @@ pub fn with_examples<R>(
     if options.distractors == Distractors::Random {
         return work(&mut goat_rows(trajectories, expansion, Ranking::Random));
     }
-    // Embedding texts together is many times faster than one by one.
-    let mut of_file = Vec::new();
+    // Embed all texts together, which is many times faster than one by one.
+    let mut file_indices = Vec::new();
     let trajectories = collect_rows(trajectories.inspect(|trajectory| {
         if trajectory.is_ok() {
-            of_file.push(current.get());
+            file_indices.push(current.get());
         }
     }))?;
     let ranked = ranked_documents(config, &trajectories, expansion, device)?;
@@ -330,7 +330,7 @@ pub fn with_examples<R>(
             .collect()
     };
     let ranking = Ranking::Retriever(&mut nearest);
-    let trajectories = trajectories.into_iter().zip(of_file);
+    let trajectories = trajectories.into_iter().zip(file_indices);
     let trajectories = trajectories.map(|(trajectory, file)| {
         current.set(file);
         Ok::<_, DataError>(trajectory)
@@ -338,7 +338,7 @@ pub fn with_examples<R>(
     work(&mut goat_rows(trajectories, expansion, ranking))
 }
 
-/// Positions of the documents nearest to each text that the expansion needs.
+/// Indices of the documents nearest to each text that the expansion needs.
 fn ranked_documents(
     config: &Config,
     trajectories: &[Trajectory],
@@ -354,18 +354,18 @@ fn ranked_documents(
         .collect();
     texts.sort();
     texts.dedup();
-    // Enough to fill a prompt, even if the retriever misses the gold documents.
+    // Enough documents to fill a prompt, even if the retriever misses the gold documents.
     let k = 2 * expansion.options.n_documents;
     let ranked = index.nearest(&texts, k)?;
     Ok(texts.into_iter().zip(ranked).collect())
 }
 
-/// The trajectories of the evaluation files, at most `eval.max_samples`, checked.
+/// Reads and checks the trajectories of the evaluation files, at most `eval.max_samples`.
 ///
 /// # Errors
 ///
-/// A file cannot be read; trajectories are invalid, do not match the documents, or share an id. The
-/// error lists all invalid trajectories.
+/// A file cannot be read, or trajectories are invalid, do not match the documents, or share an ID.
+/// The error lists all invalid trajectories.
 pub fn eval_trajectories(
     config: &Config,
     catalogue: &ApiCatalogue,

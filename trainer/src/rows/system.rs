@@ -1,4 +1,4 @@
-//! Whether training rows have system messages, for prompts that have none.
+//! Warns about prompts without a system message, if the training rows have one.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use tooltune_template::Role;
 use super::{RowFiles, row_parser};
 use crate::config::Config;
 
-/// Rows per file that are read: enough to tell, and read at once from files of any size.
-const MOST_ROWS: usize = 100;
+/// Maximum number of rows read per file: enough to decide, and fast for files of any size.
+const MAX_ROWS: usize = 100;
 
-/// A hint for a prompt without a system message, if the first training rows all have one.
+/// A hint for a prompt without a system message, if all of the first training rows have one.
 ///
-/// `None` also if `data.system` is set, or if the training files cannot be read here: they may have
-/// moved since, and the prompt does not need them.
+/// Also `None` if `data.system` is set, or if the training files cannot be read: they may have been
+/// moved, and the prompt does not need them.
 pub fn missing_system(config: &Config) -> Option<String> {
     let format = config.data.format.of_rows()?;
     if config.data.system.is_some() || format == DataFormat::Slot {
@@ -25,7 +25,7 @@ pub fn missing_system(config: &Config) -> Option<String> {
     for records in RowFiles::all_rows(&paths).open().ok()? {
         let parser = row_parser(config, format).ok()?;
         let reader = RowReader::new(records, format).with(|_| parser);
-        for row in reader.take(MOST_ROWS) {
+        for row in reader.take(MAX_ROWS) {
             let first = row.ok()?.conversation.messages.first().map(|one| one.role);
             if !matches!(first, Some(Role::System | Role::Developer)) {
                 return None;
@@ -35,8 +35,8 @@ pub fn missing_system(config: &Config) -> Option<String> {
     }
     (n_rows > 0).then(|| {
         format!(
-            "the first {n_rows} training rows begin with a system message, and this prompt has none; set \
-             the one of training with --system TEXT or --set data.system=TEXT"
+            "the first {n_rows} training rows begin with a system message, but this prompt has none; set \
+         it with --system TEXT or --set data.system=TEXT"
         )
     })
 }
@@ -79,7 +79,7 @@ mod tests {
             message.contains("first 3 training rows") && message.contains("--system"),
             "{message}"
         );
-        let many = row(SYSTEM).repeat(MOST_ROWS) + &row("");
+        let many = row(SYSTEM).repeat(MAX_ROWS) + &row("");
         assert!(
             hint(&many, "")
                 .expect("a hint")

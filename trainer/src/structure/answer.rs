@@ -19,21 +19,21 @@ pub struct Answer {
     pub id: Value,
     /// The JSON; null if there is none.
     pub json: Value,
-    /// Whether it satisfies the row's schema.
+    /// Whether the JSON satisfies the row's schema.
     pub valid: bool,
     /// Violated rules.
     pub violations: Vec<Violation>,
     /// The completion, if it contains no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
-    /// The text of the first model, if there is one.
+    /// The text of the first model, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Why the completion was generated without its schema.
+    /// Why the completion was generated without its schema, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforced: Option<String>,
-    /// The limits on lists and strings, and why they applied, if the completion was generated again
-    /// with them.
+    /// If the completion was generated again with limits on lists and strings: the limits and the
+    /// reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortened: Option<String>,
     /// Why the row could not be read.
@@ -44,11 +44,11 @@ pub struct Answer {
 /// A violated rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// A keyword of JSON Schema; `json` without any JSON; otherwise the cause of a missing or
+    /// A keyword of JSON Schema; `json` if there is no JSON; or the cause of a missing or
     /// incomplete completion: `max_new_tokens`, `max_time`, `context`, `constraint`, `upstream` or
     /// `text`.
     pub rule: String,
-    /// JSON pointer to the value; empty for the whole.
+    /// JSON pointer to the value; empty for the root.
     pub path: String,
     /// Requirement of the rule.
     pub message: String,
@@ -56,7 +56,7 @@ pub struct Violation {
 
 impl Violation {
     /// A violation that concerns the whole completion.
-    pub fn of_completion(rule: &str, message: String) -> Self {
+    pub fn for_completion(rule: &str, message: String) -> Self {
         Self {
             rule: rule.to_owned(),
             path: String::new(),
@@ -68,15 +68,15 @@ impl Violation {
 /// A checked completion.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CheckedCompletion {
-    /// Its JSON; null if there is none.
+    /// The JSON; null if there is none.
     pub json: Value,
-    /// Violated rules; empty if it is valid.
+    /// Violated rules; empty if the JSON is valid.
     pub violations: Vec<Violation>,
     /// The completion, if it contains no JSON.
     pub written: Option<String>,
 }
 
-/// The rule violated by a completion that [`GenerationOptions::max_new_tokens`] cut off.
+/// The rule that a completion violates if [`GenerationOptions::max_new_tokens`] cut it off.
 pub(super) const MAX_NEW_TOKENS: &str = "max_new_tokens";
 
 /// The limits on lists and strings of a second attempt.
@@ -86,7 +86,7 @@ pub(super) fn short_limits() -> String {
 
 impl CheckedCompletion {
     /// Whether only string formats are violated.
-    pub(super) fn breaks_formats_alone(&self) -> bool {
+    pub(super) fn violates_only_formats(&self) -> bool {
         !self.violations.is_empty() && self.violations.iter().all(|one| one.rule == "format")
     }
 
@@ -109,8 +109,8 @@ impl CheckedCompletion {
     }
 }
 
-/// Finds and validates the JSON in a completion. A completion that was cut off is never valid, even
-/// if it contains JSON. JSON under a flat schema is nested again.
+/// Finds and validates the JSON in a completion. JSON of a flat schema is nested first. A
+/// completion that was cut off is never valid, even if it contains JSON.
 pub(super) fn check_completion(
     completion: &Completion,
     flat: Option<&FlatSlotRow>,
@@ -121,7 +121,7 @@ pub(super) fn check_completion(
         return CheckedCompletion::without_json(&completion.text, violation);
     }
     let no_json = |reason: String| {
-        CheckedCompletion::without_json(&completion.text, Violation::of_completion("json", reason))
+        CheckedCompletion::without_json(&completion.text, Violation::for_completion("json", reason))
     };
     let mut value = match reply::json_value(&completion.text) {
         Ok(value) => value,
@@ -153,7 +153,7 @@ pub(super) fn check_completion(
     }
 }
 
-/// The violation of an incomplete completion, if it is one.
+/// The violation if the completion is incomplete.
 fn incomplete_violation(completion: &Completion, options: &GenerationOptions) -> Option<Violation> {
     let is = |reason: FinishReason| completion.finish_reason == reason.name();
     let n_tokens = completion.n_tokens;
@@ -183,7 +183,7 @@ fn incomplete_violation(completion: &Completion, options: &GenerationOptions) ->
         let message = "the text reached a limit of its constraint before its end";
         ("constraint", message.to_owned())
     };
-    Some(Violation::of_completion(rule, message))
+    Some(Violation::for_completion(rule, message))
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    fn judge(text: &str, finish: FinishReason, n_tokens: usize) -> CheckedCompletion {
+    fn check(text: &str, finish: FinishReason, n_tokens: usize) -> CheckedCompletion {
         let completion = Completion {
             text: text.to_owned(),
             finish_reason: finish.name().to_owned(),
@@ -208,22 +208,22 @@ mod tests {
 
     #[test]
     fn a_text_is_valid_json_or_names_the_rules_that_it_breaks() {
-        let valid = judge("{\"a\": 1}", FinishReason::Stop, 5);
+        let valid = check("{\"a\": 1}", FinishReason::Stop, 5);
         assert_eq!((valid.json, valid.violations), (json!({"a": 1}), vec![]));
-        let fenced = judge("Here:\n```json\n{\"a\": 1}\n```", FinishReason::Stop, 5);
+        let fenced = check("Here:\n```json\n{\"a\": 1}\n```", FinishReason::Stop, 5);
         assert_eq!((fenced.json, fenced.violations), (json!({"a": 1}), vec![]));
-        let wrong = judge("{\"a\": \"1\"}", FinishReason::Stop, 5);
+        let wrong = check("{\"a\": \"1\"}", FinishReason::Stop, 5);
         let broken = &wrong.violations[0];
         assert_eq!((broken.rule.as_str(), broken.path.as_str()), ("type", "/a"));
         assert!(wrong.reason().starts_with("/a: "), "{}", wrong.reason());
-        let prose = judge("I cannot.", FinishReason::Stop, 5);
+        let prose = check("I cannot.", FinishReason::Stop, 5);
         assert_eq!(prose.json, Value::Null);
         assert_eq!(prose.violations[0].rule, "json");
         assert_eq!(prose.written.as_deref(), Some("I cannot."));
     }
 
     #[test]
-    fn a_date_in_words_is_not_a_date() {
+    fn a_date_must_match_its_format() {
         let schema = json!({"type": "object", "properties": {
             "day": {"type": "string", "format": "date"}, "n": {"type": "integer"}}});
         let validator = BoundedValidator::asserting_formats(&schema).unwrap();
@@ -244,10 +244,10 @@ mod tests {
             ),
             ("format", "/day")
         );
-        assert!(words.breaks_formats_alone());
-        assert!(!check_text(r#"{"day": "20 July 2026", "n": "x"}"#).breaks_formats_alone());
+        assert!(words.violates_only_formats());
+        assert!(!check_text(r#"{"day": "20 July 2026", "n": "x"}"#).violates_only_formats());
         let right = check_text(r#"{"day": "2026-07-20"}"#);
-        assert!(right.violations.is_empty() && !right.breaks_formats_alone());
+        assert!(right.violations.is_empty() && !right.violates_only_formats());
     }
 
     #[test]
@@ -260,13 +260,13 @@ mod tests {
             (FinishReason::Constraint, 3, "constraint"),
         ] {
             // The JSON is complete, but the model had not finished.
-            let cut = judge("{\"a\": 1}", finish, n_tokens);
+            let cut = check("{\"a\": 1}", finish, n_tokens);
             assert_eq!(cut.json, Value::Null);
             assert_eq!(cut.violations.len(), 1);
             assert_eq!(cut.violations[0].rule, rule);
             assert_eq!(cut.written.as_deref(), Some("{\"a\": 1}"));
         }
-        let reason = judge("{", FinishReason::Length, 8).reason();
+        let reason = check("{", FinishReason::Length, 8).reason();
         assert!(
             reason.contains("after 8 tokens (eval.max_new_tokens)"),
             "{reason}"

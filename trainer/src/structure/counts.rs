@@ -9,21 +9,21 @@ use tooltune_terminal::counted;
 pub struct Counts {
     /// Valid answers.
     pub n_valid: usize,
-    /// Invalid answers, without those of rows that cannot be read.
+    /// Invalid answers, not counting rows that cannot be read.
     pub n_invalid: usize,
-    /// Answers among both that an earlier process wrote.
+    /// Valid and invalid answers that an earlier process wrote.
     pub n_earlier: usize,
     /// Rows that cannot be read.
     pub n_broken: usize,
-    /// Rows that were requested a second time.
+    /// Rows whose completion was requested a second time.
     pub n_again: usize,
-    /// Texts of the first model that its token limit cut off.
+    /// Texts of the first model that were cut off at its token limit.
     pub n_cut_texts: usize,
     /// Generated tokens.
     pub n_tokens: usize,
     /// Seconds from the first row to the last answer, without loading the model.
     pub seconds: f64,
-    /// Further notes.
+    /// Additional notes.
     pub notes: Vec<String>,
     first_broken: Option<String>,
     n_unenforced: usize,
@@ -164,7 +164,7 @@ impl Counts {
         lines
     }
 
-    /// Reports rows that cannot be read, with the first of them.
+    /// A report line about rows that cannot be read, with the first one.
     pub fn broken(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(

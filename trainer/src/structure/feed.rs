@@ -1,6 +1,6 @@
-//! Turns rows into prompts while the model works. One thread reads, another asks the first model
-//! and prepares prompts. Both stay only a few rows ahead, so memory does not grow with the number
-//! of rows.
+//! Converts rows to prompts while the model generates. One thread reads rows; another one sends
+//! requests to the first model and prepares prompts. Both are only a few rows ahead, so memory does
+//! not grow with the number of rows.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::error::Error;
 const ROWS_AHEAD: usize = 16;
 /// Rows to prepare ahead.
 const PREPARED_AHEAD: usize = 32;
-/// How long to wait for another row before working on those received.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+/// How long to wait for another row before starting with the received ones.
+pub(super) const MAX_WAIT: Duration = Duration::from_millis(50);
 /// The option that limits the tokens of the first model.
 const UPSTREAM_LIMIT: &str = "--upstream-max-tokens";
-/// Stack size of the threads, the usual size of a main thread.
+/// Stack size of the threads: the default size of a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Rows on their way to the model, in order.
+/// An item for the model, in row order.
 #[derive(Debug)]
 pub enum FeedItem {
     /// A row ready for the model.
     Row(Box<PreparedRow>),
-    /// A row that the first model gave no text for.
+    /// A row for which the first model returned no text.
     Unanswered {
         /// Id of the row, or its location.
         id: Value,
@@ -44,7 +44,7 @@ pub enum FeedItem {
     },
     /// A row that cannot be read.
     Broken(BrokenRow),
-    /// A row that an earlier process already answered.
+    /// A row that an earlier process answered.
     Earlier(EarlierAnswer),
     /// The first model's text for the next row was cut off at its token limit.
     CutText,
@@ -59,9 +59,9 @@ pub enum FeedItem {
 pub struct Feed {
     /// The rows.
     pub source: RowSource,
-    /// Answers of an earlier process.
+    /// The answers of an earlier process.
     pub earlier: Option<Earlier>,
-    /// Whether rows that cannot be read get no answer.
+    /// Whether to skip rows that cannot be read instead of answering them.
     pub skips_broken: bool,
     /// The first model, if there is one.
     pub upstream: Option<Upstream>,
@@ -69,14 +69,14 @@ pub struct Feed {
     pub preparer: Preparer,
 }
 
-/// Items that the reading thread sends.
+/// An item that the reading thread sends.
 enum ReadItem {
     Line(Line),
     Done(FeedItem),
 }
 
 impl Feed {
-    /// Starts the threads. If the receiver is dropped, they end at the next row; a thread that
+    /// Starts the threads. They end at the next row after the receiver is dropped. A thread that
     /// waits for standard input ends with the process.
     ///
     /// # Errors
@@ -131,11 +131,11 @@ struct Reading {
 }
 
 impl Reading {
-    /// Sends the rows; returns `None` once the receiver is dropped.
+    /// Sends the rows. Returns `None` when the receiver was dropped.
     fn run(&mut self, to: &SyncSender<ReadItem>) -> Option<()> {
         loop {
             let next = match self.source.next_line() {
-                Ok(Some(line)) => self.line(line),
+                Ok(Some(to_item)) => self.to_item(to_item),
                 Ok(None) => break,
                 Err(error) => Err(error),
             };
@@ -145,30 +145,30 @@ impl Reading {
             }
         }
         if let Some(earlier) = self.earlier.take().filter(|earlier| !earlier.is_empty()) {
-            let beyond = earlier.beyond_the_rows();
+            let beyond = earlier.too_many_answers();
             return to.send(ReadItem::Done(FeedItem::Failed(beyond))).ok();
         }
         let notes = self.source.unused_fields().into_iter().collect();
         to.send(ReadItem::Done(FeedItem::Notes(notes))).ok()
     }
 
-    /// The answer of an earlier process, or the line itself.
-    fn line(&mut self, line: Line) -> Result<ReadItem, Error> {
+    /// Converts a line to the answer of an earlier process, or to a new row.
+    fn to_item(&mut self, to_item: Line) -> Result<ReadItem, Error> {
         let row = self.next_row;
         self.next_row += 1;
-        let id = match &line {
+        let id = match &to_item {
             Ok(row) => row.id.clone(),
-            Err(_) if self.skips_broken => return Ok(ReadItem::Line(line)),
+            Err(_) if self.skips_broken => return Ok(ReadItem::Line(to_item)),
             Err(broken) => Value::from(broken.place.as_str()),
         };
         let earlier = self.earlier.as_mut();
         let answer = earlier.map(|earlier| earlier.take(row, &id)).transpose()?;
         Ok(match answer.flatten() {
             Some(answer) => ReadItem::Done(FeedItem::Earlier(answer)),
-            None if line.as_ref().is_ok_and(|row| is_blank(&row.text)) => {
+            None if to_item.as_ref().is_ok_and(|row| is_blank(&row.text)) => {
                 ReadItem::Done(FeedItem::Blank { id })
             }
-            None => ReadItem::Line(line),
+            None => ReadItem::Line(to_item),
         })
     }
 }
@@ -213,7 +213,7 @@ impl Preparing {
         notes
     }
 
-    /// Prepares rows after the first model has answered their prompts; returns whether to continue.
+    /// Prepares rows after the first model has answered their prompts. Returns whether to continue.
     #[expect(
         clippy::result_large_err,
         reason = "the channel returns the value that it could not send"
@@ -274,8 +274,8 @@ impl Preparing {
         Ok(true)
     }
 
-    /// The first model's texts for the readable rows; empty without a first model, `None` if the
-    /// work was stopped.
+    /// The replies of the first model for the readable rows; empty without a first model. Returns
+    /// `None` if the work was stopped.
     fn upstream_replies(&self, read: &[ReadItem]) -> Result<Option<Vec<UpstreamReply>>, Error> {
         let Some(upstream) = &self.upstream else {
             return Ok(Some(Vec::new()));
@@ -291,14 +291,14 @@ impl Preparing {
     }
 }
 
-/// Receives at least one and at most `most` items; also returns whether the channel is closed.
+/// Receives at least one and at most `most` items. Also returns whether the channel is closed.
 fn receive_up_to<T>(from: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
     let Ok(first) = from.recv() else {
         return (Vec::new(), true);
     };
     let mut all = vec![first];
     while all.len() < most {
-        match from.recv_timeout(PATIENCE) {
+        match from.recv_timeout(MAX_WAIT) {
             Ok(next) => all.push(next),
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return (all, true),
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invisible_text_is_not_given_to_the_model() {
+    fn blank_text_is_not_sent_to_the_model() {
         let row = |text: &str| TextRow {
             id: json!("a"),
             place: "texts.jsonl:1".to_owned(),
@@ -323,19 +323,19 @@ mod tests {
             json_schema: json!({}),
         };
         let mut reading = Reading {
-            source: RowSource::of_row(row("one")),
+            source: RowSource::single_row(row("one")),
             earlier: None,
             skips_broken: false,
             next_row: 0,
         };
         for blank in ["", " \n\t", "\u{200b}\u{feff}"] {
-            let read = reading.line(Ok(row(blank))).expect("a row");
+            let read = reading.to_item(Ok(row(blank))).expect("a row");
             assert!(
                 matches!(&read, ReadItem::Done(FeedItem::Blank { id }) if *id == json!("a")),
                 "{blank:?}"
             );
         }
-        let read = reading.line(Ok(row("\u{200b}x"))).expect("a row");
+        let read = reading.to_item(Ok(row("\u{200b}x"))).expect("a row");
         assert!(matches!(read, ReadItem::Line(Ok(_))));
     }
 }

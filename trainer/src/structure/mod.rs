@@ -1,9 +1,9 @@
-//! Converts a stream of texts to JSON that satisfies their schemas.
+//! Converts a stream of texts to JSON that satisfies schemas.
 //!
-//! A thread reads rows a few ahead. All available rows are generated together, each constrained by
-//! its schema, and answers are written in row order as soon as possible. If a schema cannot be
-//! enforced, its completion is unconstrained; it is then validated, and requested once more if
-//! invalid. The result of a row does not depend on other rows.
+//! A thread reads a few rows ahead. All available rows are generated together, each constrained by
+//! its schema. Answers are written in row order, as soon as possible. If a schema cannot be
+//! enforced, the completion is unconstrained; it is then validated, and requested once more if it
+//! is invalid. The result of a row does not depend on other rows.
 
 mod answer;
 mod counts;
@@ -32,7 +32,7 @@ pub use rows::{RowOptions, RowSource, TextRow};
 pub use upstream::Upstream;
 
 use self::answer::{CheckedCompletion, check_completion, short_limits};
-use self::feed::PATIENCE;
+use self::feed::MAX_WAIT;
 use self::prepare::PreparedRow;
 use crate::error::Error;
 use crate::eval::generate::{FinishReason, GenerationProgress, Work};
@@ -41,22 +41,22 @@ use crate::eval::generator::{
 };
 use crate::eval::held::Rewritten;
 
-/// Batches generated together: with 16 of them, the last one, which is not full, is a small part of
-/// the work.
-const BATCHES: usize = 16;
-/// Maximum bytes of prompts generated together, to limit memory.
+/// Maximum number of batches generated together. The last batch is not full; with 16 batches, this
+/// wastes little.
+const MAX_BATCHES: usize = 16;
+/// Maximum bytes of the prompts that are generated together, to limit memory.
 const WINDOW_BYTES: usize = 32 << 20;
-/// How often to check for signals while no row arrives.
+/// Interval for checking signals while no row arrives.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Receives the progress; returns whether to continue.
+/// A callback that receives the progress and returns whether to continue.
 type Watch<'a> = &'a mut dyn FnMut(GenerationProgress) -> bool;
 
 /// The model and its options.
 #[derive(Debug)]
 pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
-    /// Whether rows that cannot be read get no answer.
+    /// Whether to skip rows that cannot be read instead of answering them.
     skips_broken: bool,
     again: TextTemplate,
 }
@@ -66,7 +66,7 @@ struct Job {
     number: usize,
     row: PreparedRow,
     attempt: Attempt,
-    /// Why its completion is unconstrained although constraints are on.
+    /// Why the completion is unconstrained although constraints are on.
     unenforced: Option<String>,
 }
 
@@ -78,8 +78,8 @@ enum Attempt {
     Free,
     /// A second, unconstrained attempt with this prompt.
     UnconstrainedRetry(String),
-    /// A second, constrained attempt with this prompt, after a violated format that no grammar
-    /// enforces.
+    /// A second, constrained attempt with this prompt, after a violation of a format that no
+    /// grammar enforces.
     ConstrainedRetry(String),
 }
 
@@ -105,18 +105,18 @@ struct Stream<'s> {
     answers: &'s mut Answers,
     counts: Counts,
     jobs: Vec<Job>,
-    /// Number of the next row.
+    /// Index of the next row.
     next: usize,
     is_end: bool,
     failure: Option<Error>,
 }
 
 impl<'a> Structuring<'a> {
-    /// Creates the converter for a model; prepared rows contain the constraints.
+    /// Creates the converter for a model. The constraints are in the prepared rows.
     ///
     /// # Errors
     ///
-    /// Never: the prompt for second attempts is built in.
+    /// Does not fail in practice: the prompt for second attempts is built in.
     pub fn new(local: LocalGenerator<'a>, skips_broken: bool) -> Result<Self, Error> {
         let prompt = AGAIN_PROMPT;
         Ok(Self {
@@ -126,8 +126,8 @@ impl<'a> Structuring<'a> {
         })
     }
 
-    /// Answers all rows in order; `None` if `watch` stopped the work or the reader of the answers
-    /// closed the output.
+    /// Answers all rows in order. Returns `None` if `watch` stopped the work, or the output was
+    /// closed.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl<'a> Structuring<'a> {
             is_end: false,
             failure: None,
         };
-        let most = BATCHES * self.local.options.batch_size.max(1);
+        let most = MAX_BATCHES * self.local.options.batch_size.max(1);
         let begun = Instant::now();
         while !(stream.is_end && stream.jobs.is_empty()) {
             if !self.gather(&mut stream, most, watch)? {
@@ -168,7 +168,7 @@ impl<'a> Structuring<'a> {
         }
     }
 
-    /// Receives the available rows, waiting for at least one; returns whether to continue.
+    /// Waits for at least one row and receives all available ones. Returns whether to continue.
     fn gather(
         &self,
         stream: &mut Stream<'_>,
@@ -178,7 +178,7 @@ impl<'a> Structuring<'a> {
         let mut n_bytes = 0;
         while !stream.is_end && stream.jobs.len() < most && n_bytes < WINDOW_BYTES {
             let is_idle = stream.jobs.is_empty();
-            let patience = if is_idle { TICK } else { PATIENCE };
+            let patience = if is_idle { TICK } else { MAX_WAIT };
             match stream.fed.recv_timeout(patience) {
                 Ok(fed) => {
                     if let FeedItem::Row(row) = &fed {
@@ -194,7 +194,7 @@ impl<'a> Structuring<'a> {
                     }
                 }
             }
-            if stream.answers.is_gone() {
+            if stream.answers.is_closed() {
                 return Ok(false);
             }
         }
@@ -245,8 +245,8 @@ impl<'a> Structuring<'a> {
         stream.answers.add(number, answer.as_ref())
     }
 
-    /// Generates completions for all rows in progress; rows with another attempt remain. Returns
-    /// whether to continue.
+    /// Generates completions for all rows in progress. Rows that need another attempt stay in
+    /// progress. Returns whether to continue.
     fn write(&self, stream: &mut Stream<'_>, watch: Watch<'_>) -> Result<bool, Error> {
         let jobs = std::mem::take(&mut stream.jobs);
         let ids: Vec<String> = jobs.iter().map(|job| job.row.place.clone()).collect();
@@ -263,7 +263,7 @@ impl<'a> Structuring<'a> {
         let stream_cell = std::cell::RefCell::new(&mut *stream);
         let mut watch = |progress: GenerationProgress| {
             let stream = stream_cell.borrow();
-            let goes_on = !stream.answers.is_gone();
+            let goes_on = !stream.answers.is_closed();
             watch(stream.progress(jobs.len(), progress.n_tokens)) && goes_on
         };
         let mut finished = |idx: usize, completion: &Completion| {
@@ -289,44 +289,44 @@ impl<'a> Structuring<'a> {
         stream.jobs = remaining
             .filter_map(|(job, attempt)| Some(job.with_attempt(attempt?)))
             .collect();
-        Ok(completions.is_some() && !stream.answers.is_gone())
+        Ok(completions.is_some() && !stream.answers.is_closed())
     }
 
-    /// The answer from a completion, or the next attempt.
+    /// Converts a completion to the answer, or to the next attempt.
     fn next(&self, job: &Job, completion: &Completion) -> Next {
         let row = &job.row;
         let (flat, validator) = (row.flat.as_ref(), &row.schema.validator);
-        let judged = check_completion(completion, flat, validator, self.local.options);
+        let checked = check_completion(completion, flat, validator, self.local.options);
         let is = |reason: FinishReason| completion.finish_reason == reason.name();
         let met_a_limit = completion.rewritten == Some(Rewritten::Free);
         let is_held = matches!(job.attempt, Attempt::Constrained) && !met_a_limit;
         if is_held
             && is(FinishReason::Stop)
-            && judged.breaks_formats_alone()
-            && let Ok(prompt) = self.retry_prompt(row, &judged)
+            && checked.violates_only_formats()
+            && let Ok(prompt) = self.retry_prompt(row, &checked)
         {
             return Next::Attempt(Attempt::ConstrainedRetry(prompt));
         }
         let is_free = met_a_limit || matches!(job.attempt, Attempt::Free);
-        // If the context is full, a longer prompt does not fit.
+        // If the context is full, the longer prompt of a retry does not fit either.
         if is_free
-            && !judged.violations.is_empty()
+            && !checked.violations.is_empty()
             && !is(FinishReason::Context)
-            && let Ok(prompt) = self.retry_prompt(row, &judged)
+            && let Ok(prompt) = self.retry_prompt(row, &checked)
         {
             return Next::Attempt(Attempt::UnconstrainedRetry(prompt));
         }
         Next::Answer(Box::new(Answer {
             id: row.id.clone(),
-            valid: judged.violations.is_empty(),
-            json: judged.json,
-            violations: judged.violations,
-            written: judged.written,
+            valid: checked.violations.is_empty(),
+            json: checked.json,
+            violations: checked.violations,
+            written: checked.written,
             text: row.text.clone(),
             unenforced: job
                 .unenforced
                 .clone()
-                .or_else(|| met_a_limit.then(limit_met)),
+                .or_else(|| met_a_limit.then(limit_reached)),
             shortened: (completion.rewritten == Some(Rewritten::Short)).then(|| {
                 format!(
                     "{}, because the first attempt did not end within eval.max_new_tokens",
@@ -337,16 +337,16 @@ impl<'a> Structuring<'a> {
         }))
     }
 
-    /// The prompt of a row, extended by the violations of its answer.
+    /// The prompt of a row with the violations of its answer.
     fn retry_prompt(
         &self,
         row: &PreparedRow,
-        judged: &CheckedCompletion,
+        checked: &CheckedCompletion,
     ) -> Result<String, DataError> {
         let mut conversation = row.conversation.clone();
         if let Some(last) = conversation.messages.last_mut() {
             let prompt = last.content.take().unwrap_or_default();
-            let values = [("prompt", prompt.as_str()), ("reason", &judged.reason())];
+            let values = [("prompt", prompt.as_str()), ("reason", &checked.reason())];
             last.content = Some(self.again.render(&values)?);
         }
         let base = self.local.base;
@@ -375,13 +375,13 @@ impl Job {
         }
     }
 
-    /// The same row with its next attempt.
+    /// The same job with its next attempt.
     fn with_attempt(self, attempt: Attempt) -> Self {
-        // A constrained row gets another unconstrained attempt after its constraint reached a
-        // limit.
+        // After a constraint reached a limit, the local model itself generates again without the
+        // constraint.
         let is_freed = matches!(self.attempt, Attempt::Constrained)
             && !matches!(attempt, Attempt::ConstrainedRetry(_));
-        let limit = is_freed.then(limit_met);
+        let limit = is_freed.then(limit_reached);
         Self {
             attempt,
             unenforced: self.unenforced.or(limit),
@@ -407,8 +407,8 @@ impl Job {
     }
 }
 
-/// Why a completion is unconstrained although its schema is enforced.
-fn limit_met() -> String {
+/// The reason if a completion is unconstrained although its schema can be enforced.
+fn limit_reached() -> String {
     "a completion reached a limit of its constraint".to_owned()
 }
 
@@ -437,15 +437,15 @@ impl Answer {
     fn blank_text(id: Value) -> Self {
         let message = "the text is blank; give a text";
         Self {
-            violations: vec![Violation::of_completion("text", message.to_owned())],
+            violations: vec![Violation::for_completion("text", message.to_owned())],
             ..Self::without_json(id)
         }
     }
 
-    /// The answer for a row that the first model gave no text for.
+    /// The answer for a row for which the first model returned no text.
     fn without_reply(id: Value, reason: String) -> Self {
         Self {
-            violations: vec![Violation::of_completion("upstream", reason)],
+            violations: vec![Violation::for_completion("upstream", reason)],
             ..Self::without_json(id)
         }
     }

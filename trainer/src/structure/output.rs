@@ -1,7 +1,7 @@
-//! Writes answers as lines of a file or to the terminal, in row order.
+//! Writes answers in row order, to a file or to standard output.
 //!
-//! Answers to a file are first written to `NAME.partial`. The same command resumes after an
-//! interruption, and an incomplete file cannot be mistaken for a complete one.
+//! If the output is a file, answers are first written to `NAME.partial`. The same command resumes
+//! after an interruption, and an incomplete file cannot be mistaken for a complete one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,14 +21,14 @@ pub struct Answers {
     writer: Box<dyn Write>,
     path: PathBuf,
     partial: Option<PartialFile>,
-    /// Number of the next answer to write.
+    /// Index of the next answer to write.
     next: usize,
-    /// Answers that wait for earlier ones; `None` for rows without an answer.
+    /// Answers that must wait for earlier ones; `None` for rows without an answer.
     waiting: BTreeMap<usize, Option<Vec<u8>>>,
-    /// Number of written answers, including those of an earlier process.
+    /// Number of written answers, with answers of an earlier process.
     n_written: usize,
-    /// Whether the reader of the output closed it.
-    is_gone: bool,
+    /// Whether the output was closed by its reader.
+    is_closed: bool,
 }
 
 impl std::fmt::Debug for Answers {
@@ -52,7 +52,7 @@ impl Answers {
             next: 0,
             waiting: BTreeMap::new(),
             n_written: 0,
-            is_gone: false,
+            is_closed: false,
         }
     }
 
@@ -66,12 +66,13 @@ impl Answers {
         Ok(Box::new(file.map_err(Error::io(path, "write"))?))
     }
 
-    /// Writes answers to a new file, after those of an interrupted earlier process; `digest`
+    /// Writes answers to a new file, and continues after an interrupted process; `digest`
     /// identifies all inputs.
     ///
     /// # Errors
     ///
-    /// The incomplete file has other inputs, another process writes it, or it cannot be written.
+    /// The incomplete file has different inputs, another process writes it, or it cannot be
+    /// written.
     pub fn to_file(path: &Path, digest: &str) -> Result<(Self, Option<Earlier>), Error> {
         let mut name = OsString::from(path.as_os_str());
         name.push(SUFFIX);
@@ -83,17 +84,17 @@ impl Answers {
             next: 0,
             waiting: BTreeMap::new(),
             n_written: earlier.len(),
-            is_gone: false,
+            is_closed: false,
         };
         Ok((answers, Some(earlier).filter(|earlier| !earlier.is_empty())))
     }
 
-    /// Adds the answer of row `number`, or `None` for a row without one, and writes all answers
+    /// Adds the answer of row `number` (`None` for a row without an answer), and writes all answers
     /// that are next in order.
     ///
     /// # Errors
     ///
-    /// They cannot be written.
+    /// The answers cannot be written.
     pub fn add(&mut self, number: usize, answer: Option<&Answer>) -> Result<(), Error> {
         let answer = answer.map(|answer| self.line(number, answer)).transpose()?;
         self.waiting.insert(number, answer);
@@ -110,7 +111,7 @@ impl Answers {
             Err(error)
                 if self.partial.is_none() && error.kind() == std::io::ErrorKind::BrokenPipe =>
             {
-                self.is_gone = true;
+                self.is_closed = true;
                 Ok(())
             }
             result => result.map_err(Error::io(&self.path, "write")),
@@ -126,22 +127,22 @@ impl Answers {
         })
     }
 
-    /// Whether the reader of the stream closed it.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone
+    /// Whether the stream was closed by its reader.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    /// Number of written answers, including those of an earlier process.
+    /// Number of written answers, with answers of an earlier process.
     pub fn n_written(&self) -> usize {
         self.n_written
     }
 
-    /// Path of the answers kept after an interruption, if they are kept.
+    /// Path of the incomplete file, which is kept after an interruption; `None` for a stream.
     pub fn kept(&self) -> Option<&Path> {
         Some(&self.partial.as_ref()?.path)
     }
 
-    /// Writes the complete file after all rows are answered, and removes the incomplete one.
+    /// Writes the complete file after all rows were answered, and removes the incomplete one.
     ///
     /// # Errors
     ///
@@ -177,7 +178,8 @@ mod tests {
         Answer::blank_text(json!(id))
     }
 
-    /// An incomplete file with the answers of rows 0, 1 and 2, and its path.
+    /// Creates an incomplete file with the answers of rows 0, 1 and 2. Returns the paths of the
+    /// complete and the incomplete file.
     fn unfinished(dir: &Path) -> (PathBuf, PathBuf) {
         let path = dir.join("answers.jsonl");
         let (mut answers, earlier) = Answers::to_file(&path, &digest()).expect("a new file");
@@ -188,7 +190,7 @@ mod tests {
         (path, dir.join("answers.jsonl.partial"))
     }
 
-    /// The rows with an answer in an incomplete file.
+    /// The rows that have an answer in an incomplete file.
     fn earlier_rows(path: &Path) -> Vec<usize> {
         let (_, earlier) = Answers::to_file(path, &digest()).expect("it continues");
         let Some(mut earlier) = earlier else {
@@ -201,7 +203,7 @@ mod tests {
         (0..3).filter(|row| has_answer(row)).collect()
     }
 
-    /// Completes a file as the command does: answers each row that has no answer.
+    /// Completes a file like the command: answers each row that has no answer.
     fn complete(path: &Path) -> Result<String, Error> {
         let (mut answers, mut earlier) = Answers::to_file(path, &digest())?;
         for row in 0..3 {
@@ -228,11 +230,12 @@ mod tests {
             std::fs::write(&growing, bytes).expect("written");
             let mut expected = vec![0, 1, 2];
             match ends.iter().position(|&end| at <= end) {
-                // The first line has its digest twice. Without its end, the next line is lost.
+                // The first line contains the digest twice. If its line break is damaged, the next
+                // line is lost.
                 Some(0) if at < ends[0] => {}
                 Some(0) => expected.retain(|row| *row != 0),
                 Some(line) if at < ends[line] => expected.retain(|row| row + 1 != line),
-                // Two lines without the end between them are one damaged line.
+                // Without the line break between them, two lines become one damaged line.
                 Some(line) => expected.retain(|row| row + 1 != line && *row != line),
                 None => {}
             }
@@ -253,7 +256,7 @@ mod tests {
         assert!(!expected.contains("check"), "{expected}");
         assert!(!growing.exists());
         std::fs::remove_file(&path).expect("removed");
-        // The answer of row 1 now belongs to no row of its check.
+        // The checksum of row 1 no longer matches.
         let damaged = damaged.replacen("\"id\":1,", "\"id\":7,", 1);
         std::fs::write(&growing, damaged).expect("written");
         assert_eq!(complete(&path).expect("completed"), expected);

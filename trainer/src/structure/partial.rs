@@ -1,6 +1,6 @@
-//! The incomplete output file: answers in JSON Lines, each with its row number and a checksum.
+//! The incomplete output file: JSON Lines with an answer, its row number and a checksum.
 //!
-//! The first line identifies the inputs. A damaged line loses only its own answer, which is
+//! The first line identifies the inputs. If a line is damaged, only its answer is lost; it is
 //! generated again and appended. The complete file has the answers in row order, without numbers
 //! and checksums.
 
@@ -29,14 +29,14 @@ const BEGIN: &[u8] = b"{\"structure\":\"";
 /// Beginning of a line without a checksum, which earlier versions wrote.
 const UNCHECKED: &[u8] = b"{\"id\":";
 
-/// The parts of a line, around the checksum, the row number and the answer.
+/// The text of a line around the checksum, the row number and the answer.
 const CHECK: &[u8] = b"{\"check\":\"";
 const ROW: &[u8] = b"\"row\":";
 const ANSWER: &[u8] = b",\"answer\":";
 
-/// Maximum bytes of a line: an answer is little longer than its row, whose line is limited, plus
-/// the first model's text.
-const MOST_BYTES: usize = LINE_BYTES.saturating_mul(2);
+/// Maximum bytes of a line. An answer is hardly longer than its row, whose line is limited, plus
+/// the text of the first model.
+const MAX_LINE_BYTES: usize = LINE_BYTES.saturating_mul(2);
 
 /// An incomplete file, locked by this process.
 #[derive(Debug)]
@@ -52,7 +52,8 @@ pub(super) struct PartialFile {
 struct Head {
     /// Digest of everything that the answers depend on.
     structure: String,
-    /// The same digest again, in case the line is damaged; missing in files of earlier versions.
+    /// The same digest a second time, in case the line is damaged; missing in files of earlier
+    /// versions.
     #[serde(default)]
     again: String,
 }
@@ -72,30 +73,29 @@ impl Head {
 pub struct Earlier {
     path: PathBuf,
     reader: BufReader<File>,
-    /// Start of each line by its row number.
+    /// Byte offset of each line, keyed by row number.
     offsets: BTreeMap<usize, u64>,
 }
 
-/// The parts of an answer that identify its row and are counted.
+/// The fields of an answer that identify its row or are counted.
 #[derive(Debug, Deserialize)]
 pub struct EarlierAnswer {
     /// Id of the row, or its location.
     pub id: Value,
-    /// Whether it satisfies its schema.
+    /// Whether the JSON satisfies its schema.
     pub valid: bool,
     /// Why the row could not be read.
     pub error: Option<String>,
 }
 
 impl PartialFile {
-    /// Opens or creates the file at `path`, and returns it with the answers of an interrupted
-    /// process.
+    /// Opens or creates the file at `path`. Also returns the answers of an interrupted process.
     ///
     /// # Errors
     ///
-    /// The file has other inputs, another process writes it, or it cannot be read or written.
+    /// The file has different inputs, another process writes it, or it cannot be read or written.
     pub(super) fn open(path: PathBuf, digest: &str) -> Result<(Self, Earlier), Error> {
-        let is_there = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let exists = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
         let mut options = OpenOptions::new();
         let file = regular_file::open_own(&path, options.append(true).create(true));
         let mut file = file.map_err(Error::io(&path, "write"))?;
@@ -106,15 +106,15 @@ impl PartialFile {
                 path.display()
             )));
         }
-        let scanned = match is_there {
+        let scanned = match exists {
             true => scan(&path, digest)?,
             false => None,
         };
         let offsets = match scanned {
             Some(scanned) => {
                 scanned.warn_of_damage(&path);
-                // An incomplete last line is written again.
-                let cut = file.set_len(scanned.whole_bytes);
+                // Remove an incomplete last line; its answer is generated again.
+                let cut = file.set_len(scanned.complete_bytes);
                 cut.map_err(Error::io(&path, "write"))?;
                 scanned.offsets
             }
@@ -138,7 +138,7 @@ impl PartialFile {
         Ok((Self { path, file, digest }, earlier))
     }
 
-    /// A second handle of the file, to append lines.
+    /// A second file handle, for appending lines.
     pub(super) fn writer(&self) -> Result<File, Error> {
         self.file
             .try_clone()
@@ -179,7 +179,7 @@ impl PartialFile {
 }
 
 impl Earlier {
-    /// Number of answers that were not taken yet.
+    /// Number of answers that were not retrieved yet.
     pub fn len(&self) -> usize {
         self.offsets.len()
     }
@@ -189,8 +189,8 @@ impl Earlier {
         self.offsets.is_empty()
     }
 
-    /// The error for more answers than rows.
-    pub(super) fn beyond_the_rows(&self) -> Error {
+    /// The error if there are more answers than rows.
+    pub(super) fn too_many_answers(&self) -> Error {
         Error::Usage(format!(
             "{}: {} answers belong to no row; remove the file, or name another --output",
             self.path.display(),
@@ -198,11 +198,11 @@ impl Earlier {
         ))
     }
 
-    /// The answer of row number `row`, whose id is `id`; `None` if there is none.
+    /// Returns the answer of row number `row`, whose ID is `id`; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The answer belongs to another row, or the file cannot be read.
+    /// The answer belongs to a different row, or the file cannot be read.
     pub fn take(&mut self, row: usize, id: &Value) -> Result<Option<EarlierAnswer>, Error> {
         let Some(offset) = self.offsets.remove(&row) else {
             return Ok(None);
@@ -231,10 +231,10 @@ pub(super) fn stored_line(row: usize, answer: &[u8]) -> Vec<u8> {
     [CHECK, check.as_bytes(), b"\",", &rest, b"\n"].concat()
 }
 
-/// The answer in a line of the file.
+/// A parsed line of the file.
 struct StoredAnswer<'l> {
     row: usize,
-    /// Its JSON.
+    /// The JSON of the answer.
     answer: &'l [u8],
 }
 
@@ -265,20 +265,20 @@ fn read_at(
     path: &Path,
 ) -> Result<(), Error> {
     let unreadable = || Error::io(path, "read");
-    // Lines are mostly in order, and a seek to another position would discard the buffer.
+    // Lines are mostly in order. Seek only if necessary, because it would discard the buffer.
     if reader.stream_position().map_err(unreadable())? != offset {
         reader.seek(SeekFrom::Start(offset)).map_err(unreadable())?;
     }
-    read_line(reader, line, MOST_BYTES).map_err(unreadable())?;
+    read_line(reader, line, MAX_LINE_BYTES).map_err(unreadable())?;
     Ok(())
 }
 
-/// Content of an incomplete file.
+/// The content of an incomplete file.
 #[derive(Debug, Default)]
 struct Scanned {
-    /// End of the last line that has a line end.
-    whole_bytes: u64,
-    /// Start of each undamaged line by its row number.
+    /// Offset after the last complete line.
+    complete_bytes: u64,
+    /// Byte offset of each undamaged line, keyed by row number.
     offsets: BTreeMap<usize, u64>,
     /// Bytes of the complete file.
     answer_bytes: u64,
@@ -323,29 +323,29 @@ fn scan(path: &Path, digest: &str) -> Result<Option<Scanned>, Error> {
     let mut scanned = Scanned::default();
     let (mut number, mut offset) = (0, 0);
     loop {
-        let found = read_line(&mut reader, &mut line, MOST_BYTES);
+        let found = read_line(&mut reader, &mut line, MAX_LINE_BYTES);
         let found = found.map_err(Error::io(path, "read"))?;
-        let is_whole = line.ends_with(b"\n");
-        if number == 0 && !is_whole {
+        let is_complete = line.ends_with(b"\n");
+        if number == 0 && !is_complete {
             let is_begun = BEGIN.starts_with(&line) || line.starts_with(BEGIN);
             return match is_begun {
                 true => Ok(None),
                 false => Err(other_inputs(path)),
             };
         }
-        // This program writes nothing after an incomplete line.
-        if found == BoundedRead::End || (found == BoundedRead::Whole && !is_whole) {
+        // Only the last line can be incomplete.
+        if found == BoundedRead::End || (found == BoundedRead::Whole && !is_complete) {
             return Ok(Some(scanned));
         }
         number += 1;
         let start = offset;
         offset += line.len() as u64;
-        if is_whole {
-            scanned.whole_bytes = offset;
+        if is_complete {
+            scanned.complete_bytes = offset;
         }
         if number > 1 {
             if line.starts_with(UNCHECKED) {
-                return Err(of_an_earlier_version(path, number));
+                return Err(earlier_version(path, number));
             }
             scanned.add(&line, number, start);
             continue;
@@ -366,7 +366,7 @@ fn other_inputs(path: &Path) -> Error {
     ))
 }
 
-fn of_an_earlier_version(path: &Path, number: usize) -> Error {
+fn earlier_version(path: &Path, number: usize) -> Error {
     Error::Usage(format!(
         "{}:{number}: the line has no checksum, because an earlier version of tooltune wrote it; \
          complete the file with that version, or remove it to generate all answers again",

@@ -1,4 +1,4 @@
-//! Reads lines of JSON as texts with schemas, one at a time.
+//! Reads rows with a text and a schema from JSON Lines, one at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use tooltune_rows::text::DataError;
 
 use crate::error::Error;
 
-/// Maximum number of unused field names to report.
-const MOST_NAMES: usize = 20;
+/// Maximum number of unused field names in the report.
+const MAX_NAMES: usize = 20;
 
 /// A text to convert to JSON.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +41,7 @@ pub struct BrokenRow {
 /// A parsed line.
 pub(super) type Line = Result<TextRow, BrokenRow>;
 
-/// Fields that rows are expected to have.
+/// The expected fields of rows.
 #[derive(Debug, Clone, Default)]
 pub struct RowOptions {
     /// Whether rows have a `prompt` for a first model instead of a text.
@@ -62,7 +62,7 @@ pub struct RowSource {
 }
 
 impl RowSource {
-    /// Opens files; `-` is standard input, which is read as rows are requested.
+    /// Opens files. `-` is standard input, which is read only as rows are requested.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl RowSource {
     }
 
     /// A source with one row.
-    pub fn of_row(row: TextRow) -> Self {
+    pub fn single_row(row: TextRow) -> Self {
         Self {
             typed: Some(row),
             files: VecDeque::new(),
@@ -125,7 +125,7 @@ impl RowSource {
         Ok(None)
     }
 
-    /// Reports fields of rows that are not used.
+    /// A report line about row fields that are not used.
     pub fn unused_fields(&self) -> Option<String> {
         let fields = self.unread.iter();
         let fields: Vec<String> = fields.map(|(name, n)| format!("{name:?} ({n})")).collect();
@@ -180,7 +180,7 @@ impl RowSource {
         for name in fields.keys() {
             if let Some(n) = self.unread.get_mut(name) {
                 *n += 1;
-            } else if self.unread.len() < MOST_NAMES {
+            } else if self.unread.len() < MAX_NAMES {
                 self.unread.insert(name.clone(), 1);
             }
         }

@@ -1,4 +1,4 @@
-//! Generates texts with a first model behind an endpoint.
+//! Generates texts with a first model on a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::eval::endpoint_generator::EndpointGenerator;
 use crate::eval::generate::FinishReason;
 use crate::eval::generator::{Completion, GenerationRequest, PromptText};
 
-/// A first model, which answers prompts.
+/// The first model, which answers prompts.
 #[derive(Debug)]
 pub struct Upstream {
     /// The server.
@@ -31,15 +31,15 @@ pub enum UpstreamReply {
     Text {
         /// The text.
         text: String,
-        /// Whether its token limit cut it off.
+        /// Whether the text was cut off at the token limit.
         is_cut: bool,
     },
-    /// No text, and why.
+    /// There is no text, for this reason.
     Nothing(String),
 }
 
 impl Upstream {
-    /// The replies to the prompts of rows, in order; `None` if the work was stopped.
+    /// Requests replies to the prompts of rows, in order. Returns `None` if the work was stopped.
     ///
     /// # Errors
     ///
@@ -60,11 +60,11 @@ impl Upstream {
         let completions = self
             .generator
             .write(&requests, &mut watch, &mut |_, _| Ok(()))?;
-        Ok(completions.map(|completions| completions.into_iter().map(reply_of).collect()))
+        Ok(completions.map(|completions| completions.into_iter().map(to_reply).collect()))
     }
 }
 
-fn reply_of(completion: Completion) -> UpstreamReply {
+fn to_reply(completion: Completion) -> UpstreamReply {
     let is_empty = completion.text.trim().is_empty();
     match (completion.error, completion.without_text) {
         (Some(error), _) => UpstreamReply::Nothing(error),

@@ -18,7 +18,7 @@ pub(in crate::commands) enum Input {
     Lines(Lines),
 }
 
-/// Lines of a reader, each of limited length.
+/// Lines of a reader, with a limit on their length.
 pub(in crate::commands) struct Lines {
     reader: Box<dyn BufRead>,
     line: Vec<u8>,
@@ -35,7 +35,7 @@ impl Input {
     }
 
     /// Whether the input is a terminal.
-    pub(in crate::commands) fn is_typed(&self) -> bool {
+    pub(in crate::commands) fn is_terminal(&self) -> bool {
         matches!(self, Self::Editor(_))
     }
 
@@ -50,7 +50,7 @@ impl Input {
             Self::Editor(editor) => loop {
                 match editor.readline(prompt) {
                     Ok(line) => {
-                        // Ignore a full history: the line still counts.
+                        // An error of the history does not affect the line.
                         let _ = editor.add_history_entry(&line);
                         return Ok(Some(line));
                     }

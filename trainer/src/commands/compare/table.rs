@@ -1,26 +1,26 @@
-//! The comparison table: one line per metric, and the samples that became better or worse.
+//! The comparison table: one row per metric, and the samples that improved or got worse.
 
 use tooltune_suites::{
     Flip, PairedComparison, SampleMeasure, SampleScore, SampleScores, SuiteInfo, few_samples,
 };
 
-/// The smallest p value shown with four decimals.
-const LEAST_SHOWN: f64 = 0.000_05;
+/// The smallest p value that is not 0 with four decimals.
+const MIN_SHOWN_P: f64 = 0.000_05;
 
 /// Rows of a comparison.
 pub(super) struct Table {
     suite: Option<&'static SuiteInfo>,
-    /// Whether each row must name its evaluation.
+    /// Whether each row names its evaluation.
     has_several: bool,
     lines: Vec<Line>,
 }
 
-/// A metric of an evaluation, merged with metrics that score every sample the same.
+/// A row: metrics of an evaluation that have the same score in every sample.
 struct Line {
     /// Names of the metrics.
     metrics: Vec<String>,
     greater_is_better: bool,
-    /// The evaluation compared with the first.
+    /// The evaluation that is compared with the first one.
     after: String,
     scores: [Vec<SampleScore>; 2],
     comparison: PairedComparison,
@@ -41,8 +41,8 @@ impl Table {
 
     /// Name of the metric that aggregates a score.
     fn metric(&self, measure: &SampleMeasure) -> String {
-        let of_suite = self.suite.map(|suite| suite.metric(measure.key));
-        of_suite.unwrap_or_else(|| measure.key.to_owned())
+        let suite_metric = self.suite.map(|suite| suite.metric(measure.key));
+        suite_metric.unwrap_or_else(|| measure.key.to_owned())
     }
 
     pub(super) fn metric_label(&self, measure: &SampleMeasure, after: &str) -> String {
@@ -53,7 +53,8 @@ impl Table {
         }
     }
 
-    /// Adds a metric, or adds its name to a row that scores every sample the same.
+    /// Adds a metric. If a row has the same scores in every sample, only adds the metric's name to
+    /// that row.
     pub(super) fn add(
         &mut self,
         measure: &SampleMeasure,
@@ -80,9 +81,9 @@ impl Table {
         });
     }
 
-    /// Formats the table, then up to `most` changed samples per row, then a note if there are few
+    /// Formats the table, up to `max_samples` changed samples per row, and a note if there are few
     /// samples.
-    pub(super) fn text(&self, most: usize) -> String {
+    pub(super) fn text(&self, max_samples: usize) -> String {
         let (heading, rule) = match self.has_several {
             true => (" evaluation |", "---|"),
             false => ("", ""),
@@ -97,7 +98,7 @@ impl Table {
         let flips = self
             .lines
             .iter()
-            .flat_map(|line| line.flips(self.has_several, most));
+            .flat_map(|line| line.flips(self.has_several, max_samples));
         let flips: Vec<String> = flips.collect();
         if !flips.is_empty() {
             lines.push(String::new());
@@ -119,7 +120,7 @@ impl Table {
 }
 
 impl Line {
-    /// The metric names; all but the first without their suite.
+    /// The metric names. Only the first one includes its suite.
     fn name(&self) -> String {
         let short = |name: &String| {
             let key = name.split_once('.').map(|(_, key)| key);
@@ -136,7 +137,7 @@ impl Line {
             .join(" = ")
     }
 
-    /// The changed samples, split by the direction of the measure.
+    /// The samples that improved, and the samples that got worse.
     fn better_and_worse(&self) -> [&[Flip]; 2] {
         match self.greater_is_better {
             true => [&self.comparison.won, &self.comparison.lost],
@@ -172,30 +173,32 @@ impl Line {
         )
     }
 
-    fn flips(&self, has_several: bool, most: usize) -> Vec<String> {
+    fn flips(&self, has_several: bool, max_samples: usize) -> Vec<String> {
         let name = match has_several {
             true => format!("{}, {}", self.name(), self.after),
             false => self.name(),
         };
         let [better, worse] = self.better_and_worse();
         let sides = [("better", better), ("worse", worse)].into_iter();
-        let sides = sides.filter(|(_, samples)| !samples.is_empty() && most > 0);
+        let sides = sides.filter(|(_, samples)| !samples.is_empty() && max_samples > 0);
         sides
-            .map(|(what, samples)| format!("{name}, {what}: {}", name_samples(samples, most)))
+            .map(|(what, samples)| {
+                format!("{name}, {what}: {}", name_samples(samples, max_samples))
+            })
             .collect()
     }
 }
 
 /// Formats a p value, which is never zero.
 fn p_text(p: f64) -> String {
-    match p < LEAST_SHOWN {
+    match p < MIN_SHOWN_P {
         true => "< 0.0001".to_owned(),
         false => format!("{p:.4}"),
     }
 }
 
-/// Names the first `most` samples; ids with spaces, such as queries, are quoted.
-fn name_samples(samples: &[Flip], most: usize) -> String {
+/// Lists the first `max_samples` samples. IDs with spaces, such as queries, are quoted.
+fn name_samples(samples: &[Flip], max_samples: usize) -> String {
     let name = |flip: &Flip| {
         if flip.id.contains(char::is_whitespace) {
             format!("{:?}", flip.id)
@@ -203,10 +206,10 @@ fn name_samples(samples: &[Flip], most: usize) -> String {
             flip.id.clone()
         }
     };
-    let names: Vec<String> = samples.iter().take(most).map(name).collect();
+    let names: Vec<String> = samples.iter().take(max_samples).map(name).collect();
     let mut text = names.join(", ");
-    if samples.len() > most {
-        text.push_str(&format!(" and {} more", samples.len() - most));
+    if samples.len() > max_samples {
+        text.push_str(&format!(" and {} more", samples.len() - max_samples));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! The verbs `data convert` and `data cache`.
+//! The commands `data convert` and `data cache`.
 
 use tooltune_disk::atomic::create_with;
 use tooltune_files::{FileForm, convert as convert_rows};
@@ -38,7 +38,7 @@ pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
 }
 
 pub(in crate::commands) fn cache(args: &CacheArgs) -> Result<(), Error> {
-    let Some(cache) = ExampleCache::of_process() else {
+    let Some(cache) = ExampleCache::from_env() else {
         return Err(Error::Usage(
             "no cache folder for prepared rows; set TOOLTUNE_CACHE to a folder".to_owned(),
         ));

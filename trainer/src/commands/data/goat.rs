@@ -21,18 +21,18 @@ use crate::commands::data::pipelines::{
     with_report,
 };
 use crate::commands::data::stats;
-use crate::commands::executor_options::{MostCalls, allow, print_calls};
+use crate::commands::executor_options::{CallLimits, allow, print_calls};
 use crate::commands::{DeviceOption, eprint_line, print_line};
 use crate::config::{self, ExecutorConfig, ExecutorKind, GoatConfig, LoadedConfig, Source};
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::eval::suites::{RefusedApis, open_executor};
 
-/// Page with the drawing of the graph.
+/// Page that shows the graph.
 const PAGE_FILE: &str = "graph.html";
-/// Accuracy of the edges.
+/// File with the accuracy of the edges.
 const SCORES_FILE: &str = "edge_scores.json";
-/// Weights of an encoder.
+/// Weight file of an encoder.
 const ENCODER_WEIGHTS: &str = "model.safetensors";
 
 pub(in crate::commands) fn run(
@@ -49,7 +49,7 @@ pub(in crate::commands) fn run(
         let dir = &args.pipeline.output;
         let plans = with_model_info(&args.generator, |model| Ok(pipeline.plan(dir, model)?))?;
         print_plan(&args.pipeline, &plans)?;
-        let most = MostCalls {
+        let most = CallLimits {
             edges: args
                 .seen_from
                 .is_none()
@@ -60,7 +60,7 @@ pub(in crate::commands) fn run(
         return print_calls(&goat, pipeline.catalogue(), most);
     }
     let catalogue = pipeline.catalogue().clone();
-    // Report errors in this file before any paid request.
+    // Read this file first, so that errors in it cost no request.
     let truth = match &args.true_edges {
         Some(path) => Some(EdgeTruth::read(path, &catalogue)?),
         None => None,
@@ -139,9 +139,9 @@ fn print_scores(dir: &Path, truth: &EdgeTruth) -> Result<(), Error> {
     Ok(write_atomic(&path, &bytes)?)
 }
 
-/// The table `[goat]` with the executor of the command line.
+/// The settings of `[goat]`, with the executor of the command line.
 fn goat_settings(args: &DataGoatArgs) -> Result<GoatConfig, Error> {
-    // Nothing is trained, but a config must set these keys.
+    // Nothing is trained, but a config requires these keys.
     let text = format!(
         "[model]\nmodel_name_or_path = \"-\"\n[lora]\n[train]\noutput_dir = \"-\"\n[eval]\n\
          eval_strategy = \"no\"\n[data]\ntrain = [\"-\"]\nformat = \"goat\"\n[goat]\n\
@@ -190,8 +190,8 @@ fn options(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<GoatOptions
     })
 }
 
-/// Identifies an executor by its file and settings, ignoring timeouts and recording. The settings
-/// are hashed, because an address may contain secrets.
+/// Identifies an executor by its files and settings, ignoring timeouts and recording. The settings
+/// are hashed, because a URL may contain secrets.
 fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Error> {
     let file = match executor.kind {
         ExecutorKind::Replay => Some(&executor.recorded),
@@ -199,14 +199,14 @@ fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Err
         ExecutorKind::Http => Some(&executor.specification),
         ExecutorKind::Synthetic | ExecutorKind::Mcp | ExecutorKind::Stabletoolbench => None,
     };
-    let changes_nothing = |setting: &&String| {
+    let is_irrelevant = |setting: &&String| {
         let key = setting.split('=').next().unwrap_or_default().trim();
         key.ends_with("_secs") || ["record", "allow_methods", "allow_tools"].contains(&key)
     };
     let mut settings: Vec<&str> = args
         .executor
         .iter()
-        .filter(|setting| !changes_nothing(setting))
+        .filter(|setting| !is_irrelevant(setting))
         .map(String::as_str)
         .collect();
     settings.sort_unstable();
@@ -224,15 +224,15 @@ fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Err
         allowed(&executor.allow_methods),
         allowed(&executor.allow_tools),
     ];
-    // Without extra permissions the identity equals that of folders written before permissions
-    // existed.
+    // Omit empty permissions, so that the identity matches folders that were written before
+    // permissions existed.
     if allowed.iter().any(|names| !names.is_empty()) {
         identity["allowed"] = json!(allowed);
     }
     Ok(identity)
 }
 
-/// Prints row statistics, and the name of the file if there is only one.
+/// Prints statistics of the rows, and the name of the file if there is only one.
 fn show_rows(dir: &Path, data_set: &GoatDataSet, catalogue: &ApiCatalogue) -> Result<(), Error> {
     print_statistics(dir, data_set, catalogue)?;
     let n = data_set.splits.test_seen.len();

@@ -1,5 +1,4 @@
-//! `data goat review-file` and `data goat apply-review`: people accept, edit or reject
-//! trajectories.
+//! `data goat review-file` and `data goat apply-review`, for manual reviews of trajectories.
 
 use tooltune_apis::{ApiCatalogue, read_checked_trajectories, read_trajectories};
 use tooltune_disk::regular_file;

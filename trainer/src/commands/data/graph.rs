@@ -1,4 +1,4 @@
-//! `data graph` and `data pairs`: the parts of GOAT's pipeline that use no language model.
+//! `data graph` and `data pairs`: the parts of GOAT's pipeline without a language model.
 
 use serde::Serialize;
 use tooltune_agents::Method;
@@ -19,13 +19,13 @@ use crate::config;
 use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 
-/// Connected APIs in order of name; a line of the sub-graph list.
+/// A line of the sub-graph file: connected APIs, sorted by name.
 #[derive(Debug, Serialize)]
 struct Subgraph<'a> {
     apis: Vec<&'a str>,
 }
 
-/// The calls of a task without arguments; a line of the output.
+/// A line of the output: the calls of a task, without arguments.
 #[derive(Debug, Serialize)]
 struct Task {
     /// API names in call order.
@@ -82,7 +82,7 @@ pub(in crate::commands) fn graph(
         })
         .collect();
     write_lines("tasks", &tasks, args.output.as_deref())?;
-    // Without an output file the tasks themselves are printed.
+    // Without an output file, the tasks are printed instead.
     if args.output.is_none() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub(in crate::commands) fn graph(
     ))
 }
 
-/// Edges whose output and parameter have similar descriptions.
+/// Finds edges by the similarity between descriptions of outputs and parameters.
 fn similar_edges(
     args: &GraphArgs,
     catalogue: &ApiCatalogue,

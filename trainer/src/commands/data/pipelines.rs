@@ -1,5 +1,5 @@
-//! Shared by the data pipelines that use a language model: the model, budget, progress view and
-//! final tables.
+//! Shared code of the data pipelines that use a language model: the model, the budget, the progress
+//! view and the final tables.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ const OPTION_NAMES: OptionNames = OptionNames {
     patience: Some("--timeout or --retries"),
 };
 
-/// Minimum total seconds for a request including retries.
-const LEAST_TOTAL_SECS: f64 = 600.0;
+/// Minimum timeout of a request in seconds, including retries.
+const MIN_TOTAL_SECS: f64 = 600.0;
 
 impl PipelineArgs {
     /// Request and token limits.
@@ -64,7 +64,7 @@ impl PipelineArgs {
     }
 }
 
-/// Runs `work` with a generator: the server of the command line, or the local model.
+/// Runs `work` with a generator: a server or the local model.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub(in crate::commands) fn with_generator<R>(
     target.check_used(&config, &[BASE_MODEL])?;
     let device = device_option.open(config.device)?;
     let base = BaseModel::from_config(&config)?;
-    base.warn_of_choices();
+    base.warn_of_ignored_sampling();
     let decoder = target.decoder(&config, &base, "generating with", &device)?;
     let options = GenerationOptions::from_config(&config, &base.stop_ids);
     let identity = identity(&base, &options, &target.adapter_digest(&config)?)?;
@@ -98,11 +98,11 @@ pub(in crate::commands) fn with_generator<R>(
     work(&LocalPipelineGenerator::new(local, identity)?)
 }
 
-/// Runs `work` with what is known of the model without sending a request or loading weights.
+/// Runs `work` with the properties of the model that need no request and no weights.
 ///
 /// # Errors
 ///
-/// Same as [`with_generator`].
+/// As for [`with_generator`].
 pub(in crate::commands) fn with_model_info<R>(
     args: &GeneratorArgs,
     work: impl FnOnce(&dyn ModelInfo) -> Result<R, Error>,
@@ -132,14 +132,14 @@ fn local_target(args: &GeneratorArgs, target: &Path) -> ModelArgs {
 fn server(args: &GeneratorArgs) -> Result<EndpointGenerator, Error> {
     let url = args.endpoint.clone().unwrap_or_default();
     let model = args.endpoint_model.clone().ok_or_else(|| {
-        let reason = "--endpoint needs --endpoint-model, the server's name for the model";
+        let reason = "--endpoint needs --endpoint-model, the model name on the server";
         Error::Usage(reason.to_owned())
     })?;
     let all_attempts = args.timeout * (args.retries + 1) as f64;
     let options = EndpointOptions {
         api_key_env: args.api_key_env.clone(),
         timeout_secs: args.timeout,
-        total_secs: all_attempts.max(LEAST_TOTAL_SECS),
+        total_secs: all_attempts.max(MIN_TOTAL_SECS),
         retries: args.retries,
         names: OPTION_NAMES,
         ..EndpointOptions::new(url, model)
@@ -147,7 +147,7 @@ fn server(args: &GeneratorArgs) -> Result<EndpointGenerator, Error> {
     let extra_body = args.extra_body.clone().unwrap_or_default();
     if extra_body.contains_key("response_format") && !args.no_response_format {
         return Err(Error::Usage(
-            "--extra-body sets response_format, and each request has the schema of its reply there; \
+            "--extra-body sets response_format, but each request sends its schema in this field; \
              remove it, or add --no-response-format"
                 .to_owned(),
         ));
@@ -160,7 +160,7 @@ fn server(args: &GeneratorArgs) -> Result<EndpointGenerator, Error> {
     Ok(EndpointGenerator::open(&options, asking)?)
 }
 
-/// Time between progress lines without a terminal.
+/// Time between two progress lines if the output is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
 /// Progress view of a pipeline: one bar per round of requests, with tokens and cost.
@@ -173,7 +173,7 @@ pub(in crate::commands) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Starts the view; from now on a signal stops the pipeline in order.
+    /// Starts the view. From now on, a signal stops the pipeline in order.
     pub(in crate::commands) fn begin(args: &'a PipelineArgs) -> Self {
         Self {
             args,
@@ -222,7 +222,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// A table whose other columns are right-aligned.
+/// A table whose columns after the first are right-aligned.
 pub(in crate::commands) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -288,7 +288,7 @@ pub(in crate::commands) fn print_plan(
     ))
 }
 
-/// Prints the result of each stage: kept, dropped and why, requests and tokens.
+/// Prints the result of each stage: kept and dropped items with reasons, requests and tokens.
 ///
 /// # Errors
 ///
@@ -337,7 +337,7 @@ pub(in crate::commands) fn print_notes(notes: &[String]) -> Result<(), Error> {
     notes.iter().try_for_each(|note| eprint_line(note))
 }
 
-/// Prints the results of the completed stages after a run that ended early.
+/// If the pipeline ended early, prints the results of its completed stages.
 pub(in crate::commands) fn with_report<R>(
     args: &PipelineArgs,
     result: Result<R, PipelineError>,

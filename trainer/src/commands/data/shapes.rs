@@ -31,7 +31,7 @@ use crate::eval::prediction::Prediction;
 use crate::eval::saved::{JoinedRows, Saved, join_saved, read_saved};
 use crate::settings;
 
-/// A row as a line of the output file.
+/// A line of the output file: one row.
 #[derive(Serialize)]
 struct SlotLine<'a> {
     input_text: &'a str,
@@ -49,7 +49,7 @@ impl<'a> From<&'a SlotRow> for SlotLine<'a> {
     }
 }
 
-/// Imports a data set of texts and facts; `None` for layouts of API documentation.
+/// Imports a data set as SLOT rows; `None` for formats of API documentation.
 pub(in crate::commands) fn import_rows(args: &ImportArgs) -> Result<Option<()>, Error> {
     let files = args.files.as_slice();
     let imported = match (args.format, files) {
@@ -138,7 +138,7 @@ pub(in crate::commands) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> 
     must_be_new(&[("--output", args.output.as_deref())])?;
     let flattening = flattening(&args.form);
     let rows = slot_rows(&args.rows)?;
-    let predictions = predictions_of(&args.predictions, &rows)?;
+    let predictions = match_predictions(&args.predictions, &rows)?;
     let (mut flattened, mut report) = (FlattenReport::default(), UnflattenReport::default());
     let nested: Vec<Prediction> = rows
         .iter()
@@ -147,7 +147,7 @@ pub(in crate::commands) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> 
             let flat = flatten_slot_row(row, &flattening, &mut flattened);
             let nested = flat.nested_completion(&prediction.prediction, &mut report);
             Prediction {
-                // The prediction now matches the nested row, which it will be scored against.
+                // Give the prediction the ID of the nested row, which it will be scored against.
                 id: row.id.clone(),
                 prediction: nested.text,
                 ..prediction
@@ -161,9 +161,9 @@ pub(in crate::commands) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> 
     Ok(())
 }
 
-/// Matches predictions of flat rows to the nested rows. Their ids are those of the nested rows or
-/// of the flat file, where `data flatten` writes row 3 as line 3.
-fn predictions_of(path: &Path, rows: &[SlotRow]) -> Result<Vec<Prediction>, Error> {
+/// Matches predictions on flat rows to nested rows. A prediction has the ID of its nested row, or
+/// of its line in the flat file; `data flatten` writes row 3 to line 3.
+fn match_predictions(path: &Path, rows: &[SlotRow]) -> Result<Vec<Prediction>, Error> {
     let suite = Suite::first().info();
     let saved = read_saved(path, suite, None, Prediction::of_line)?;
     let flat_file = saved.first().and_then(|line| line.id.rsplit_once(':'));

@@ -17,7 +17,7 @@ use crate::commands::data::pipelines::{
 use crate::commands::{DeviceOption, print_line};
 use crate::error::Error;
 
-/// Page with the drawing.
+/// Page with the complexity chart.
 const PAGE_FILE: &str = "complexity.html";
 
 pub(in crate::commands) fn run(
@@ -30,7 +30,7 @@ pub(in crate::commands) fn run(
         let plans = with_model_info(&args.generator, |model| Ok(pipeline.plan(dir, model)?))?;
         return print_plan(&args.pipeline, &plans);
     }
-    // Read the files for comparison before any paid request.
+    // Read the files of --compare first, so that errors in them cost no request.
     let others: Vec<SetComplexity> = args
         .compare
         .iter()
@@ -70,7 +70,7 @@ fn options(args: &DataSlotArgs) -> SlotOptions {
     }
 }
 
-/// Shows the complexity of the result next to other data sets, as a table and a page.
+/// Compares the complexity of the result with other data sets, in a table and on a page.
 fn compare(dir: &Path, others: Vec<SetComplexity>) -> Result<(), Error> {
     let rows = dir.join(ROWS_FILE);
     let mut sets = vec![complexity_of_file(&rows.display().to_string(), &rows)?];

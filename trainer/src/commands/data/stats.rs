@@ -44,7 +44,7 @@ pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
     let tokens = tokenizer.is_some().then_some(count);
     let kind = match FileKind::detect(&args.file)? {
         Some(kind) => kind,
-        // The row reader reports which formats exist and what is missing.
+        // The row reader reports the known formats and the missing fields.
         None => recognise_file(&args.file).map(|_| FileKind::Slot)?,
     };
     refuse_other_options(args, kind)?;
@@ -59,12 +59,12 @@ pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
 }
 
 fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
-    let refers = |kind: FileKind| match kind {
+    let applies = |kind: FileKind| match kind {
         FileKind::OfSuite(file) => file.refers.is_some(),
         _ => false,
     };
-    let referring = SuiteFile::all().filter(|file| file.refers.is_some());
-    let referring: Vec<&str> = referring.map(|file| file.rows).collect();
+    let applicable = SuiteFile::all().filter(|file| file.refers.is_some());
+    let applicable: Vec<&str> = applicable.map(|file| file.rows).collect();
     let takes_documents = kind == FileKind::Trajectories;
     for (option, value, is_taken, what) in [
         (
@@ -76,8 +76,8 @@ fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
         (
             "--responses",
             &args.responses,
-            refers(kind),
-            &*referring.join(" and "),
+            applies(kind),
+            &*applicable.join(" and "),
         ),
     ] {
         if value.is_some() && !is_taken {

@@ -60,7 +60,7 @@ impl MeasuredLoss {
 ///
 /// # Errors
 ///
-/// An example has no tokens or unusable weights.
+/// An example has no tokens or invalid weights.
 pub(in crate::commands) fn measured_loss(
     decoder: &Decoder,
     prepared: &Prepared,
@@ -100,13 +100,13 @@ pub(in crate::commands) fn measured_loss(
     }))
 }
 
-/// Measures the loss of the rows that a suite reads. `None` if it reads none, or if they are not
-/// training examples, which is logged.
+/// Measures the loss of a suite's rows. Returns `None` if the suite has no rows; if they are not
+/// training examples, it also logs a warning.
 ///
 /// # Errors
 ///
-/// Rows cannot be read; otherwise as [`measured_loss`].
-pub(in crate::commands) fn loss_beside(
+/// Rows cannot be read, or as for [`measured_loss`].
+pub(in crate::commands) fn suite_loss(
     suite: Suite,
     config: &Config,
     model: LocalGenerator<'_>,

@@ -1,4 +1,4 @@
-//! Records which model and rows an evaluation used.
+//! Records the model and the rows of an evaluation.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::config::{Config, Suite};
 use crate::error::Error;
 use crate::eval::origin::{CheckpointOrigin, EvaluationOrigin, FileOrigin, ORIGIN};
 
-/// The field of `metrics.json` with the evaluated model and rows.
+/// The field of `metrics.json` that describes the evaluated model and rows.
 pub(super) fn fields(
     args: &EvalArgs,
     suite: Option<Suite>,

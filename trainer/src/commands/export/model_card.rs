@@ -1,4 +1,4 @@
-//! Writes the README.md of an export: model, training data, settings, scores and usage.
+//! Writes the README.md of an export with its model, training data, settings, scores and usage.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -13,7 +13,7 @@ use tooltune_hub::marked_card;
 use tooltune_suites::SuiteInfo;
 
 use crate::commands::counted;
-use crate::commands::export::published::{file_name, without_private};
+use crate::commands::export::published::{file_name, publishable};
 use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
@@ -23,7 +23,7 @@ use crate::recipes::selection::measured_lines;
 
 /// Kind of export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Handed {
+pub(in crate::commands) enum CardKind {
     /// An adapter without its base.
     Adapter,
     /// The base with the adapter merged into its weights.
@@ -38,18 +38,18 @@ pub(in crate::commands) enum Handed {
 pub(in crate::commands) fn model_card(
     config: &Config,
     checkpoint: &Path,
-    handed: Handed,
+    kind: CardKind,
 ) -> Result<String, Error> {
     let base = config.language_model()?;
     let path = file_name(&base.model_name_or_path);
     let hub_name = base.hub_id.as_deref();
     let lock = RunLock::of_checkpoint(checkpoint)?;
-    let (library, what) = match handed {
-        Handed::Adapter => ("peft", "A LoRA adapter of"),
-        Handed::Merged => ("transformers", "A LoRA adapter merged into"),
+    let (library, what) = match kind {
+        CardKind::Adapter => ("peft", "A LoRA adapter of"),
+        CardKind::Merged => ("transformers", "A LoRA adapter merged into"),
     };
     let mut text = "---\n".to_owned();
-    // The hub rejects a base that is not a hub name.
+    // The hub rejects `base_model` if it is not a hub name.
     if let Some(hub_id) = hub_name {
         line(&mut text, &format!("base_model: {hub_id}"));
     }
@@ -72,7 +72,7 @@ pub(in crate::commands) fn model_card(
     line(&mut text, "| | |\n|---|---|");
     let step = checkpoint.file_name().unwrap_or_default().to_string_lossy();
     let rows = [
-        ("LoRA", kind(config, &adapter)),
+        ("LoRA", lora_variant(config, &adapter)),
         ("checkpoint", step.into_owned()),
         (
             "made with",
@@ -115,7 +115,7 @@ pub(in crate::commands) fn model_card(
          To repeat the run, use `tooltune train FILE` with these settings. File names are shown \
          without folders and addresses without secrets.",
     );
-    how_to_ask(&mut text, checkpoint, hub_name.unwrap_or(&path), handed)?;
+    usage(&mut text, checkpoint, hub_name.unwrap_or(&path), kind)?;
     Ok(marked_card(&text))
 }
 
@@ -124,11 +124,11 @@ fn settings(config: &Config) -> Result<String, Error> {
     let unwritable = |error: &dyn std::fmt::Display| Error::Usage(format!("the settings: {error}"));
     let settings = config.to_toml().map_err(|error| unwritable(&error))?;
     let settings: toml::Table = settings.parse().map_err(|error| unwritable(&error))?;
-    toml::to_string(&without_private(settings)).map_err(|error| unwritable(&error))
+    toml::to_string(&publishable(settings)).map_err(|error| unwritable(&error))
 }
 
 /// Describes the LoRA variant.
-fn kind(config: &Config, adapter: &PeftConfig) -> String {
+fn lora_variant(config: &Config, adapter: &PeftConfig) -> String {
     let mut words = vec![format!("r {}, alpha {}", adapter.r, adapter.lora_alpha)];
     if config.lora.principal_init().is_some() {
         let rank = adapter.r / 2;
@@ -172,7 +172,7 @@ fn line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Metrics of the checkpoint's own evaluations and of those in the run's `eval` folder.
+/// Metrics of the evaluations in the checkpoint and in the run's `eval` folder.
 fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), Error> {
     let mut tables = Vec::new();
     for suite in tooltune_suites::SUITES {
@@ -231,9 +231,9 @@ fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Writes the head of the metrics table once.
-fn head(text: &mut String, is_there: &mut bool) {
-    if std::mem::replace(is_there, true) {
+/// Writes the header of the metrics table, but only once.
+fn head(text: &mut String, is_written: &mut bool) {
+    if std::mem::replace(is_written, true) {
         return;
     }
     line(
@@ -246,8 +246,8 @@ fn head(text: &mut String, is_there: &mut bool) {
     );
 }
 
-/// Metrics from the run files: the metric that selected the checkpoint as best, and its loss on
-/// held-out rows, each with a label.
+/// Metrics from the files of the run, each with a label: the metric that selected the checkpoint,
+/// and the held-out loss.
 fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Error> {
     const LOSS: &str = "loss";
     let mut metrics = Vec::new();
@@ -265,8 +265,8 @@ fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Er
         metrics.push(("at its checkpoint (selection metric)", metric, value));
     }
     let lines = measured_lines(&run_dir)?;
-    let mut of_step = lines.iter().rev();
-    let loss = of_step.find_map(|line| {
+    let mut step_lines = lines.iter().rev();
+    let loss = step_lines.find_map(|line| {
         let is_of_step = line["step"].as_u64() == Some(own.step);
         line["eval/loss"].as_f64().filter(|_| is_of_step)
     });
@@ -278,13 +278,8 @@ fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Er
     Ok(metrics)
 }
 
-/// Writes the training prompts and the code that loads the export.
-fn how_to_ask(
-    text: &mut String,
-    checkpoint: &Path,
-    base: &str,
-    handed: Handed,
-) -> Result<(), Error> {
+/// Describes the prompts and writes the code that loads the export.
+fn usage(text: &mut String, checkpoint: &Path, base: &str, kind: CardKind) -> Result<(), Error> {
     let prompts = PromptFiles::read(checkpoint)?;
     line(text, "\n## Usage\n");
     if let Some(prompt) = &prompts.slot_prompt {
@@ -301,17 +296,17 @@ fn how_to_ask(
             None => "The chat template is the base model's own.\n",
         },
     );
-    let lines = match handed {
-        Handed::Adapter if is_gguf(base) => {
+    let lines = match kind {
+        CardKind::Adapter if is_gguf(base) => {
             line(
                 text,
                 "The base is a GGUF file. `tooltune export RUN --checkpoint base --to merged \
                  --output base` converts it to a folder for transformers:\n",
             );
-            of_adapter("base")
+            adapter_code("base")
         }
-        Handed::Adapter => of_adapter(base),
-        Handed::Merged => "from transformers import AutoModelForCausalLM\n\n\
+        CardKind::Adapter => adapter_code(base),
+        CardKind::Merged => "from transformers import AutoModelForCausalLM\n\n\
              model = AutoModelForCausalLM.from_pretrained(\"this folder\")"
             .to_owned(),
     };
@@ -324,7 +319,7 @@ fn is_gguf(base: &str) -> bool {
 }
 
 /// The code that loads the adapter onto its base.
-fn of_adapter(base: &str) -> String {
+fn adapter_code(base: &str) -> String {
     format!(
         "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n\
          model = AutoModelForCausalLM.from_pretrained({base:?})\n\

@@ -1,7 +1,7 @@
-//! Remembers an export that was written but not uploaded, so that the same command can upload it.
+//! Records an export that was written but not uploaded, so that the same command can upload it.
 //!
-//! A file next to the export records its inputs, and once it is written also its files. The next
-//! run uploads the export only if neither changed.
+//! The record is a file next to the export, with the digest of its inputs and, when it is complete,
+//! of its files. The next command uploads the export only if both are unchanged.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,8 +20,8 @@ use crate::error::Error;
 use crate::recipes::retriever::files::PARAMETERS_FILE;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, model_digests};
 
-/// Checkpoint files that an export is made from.
-const EXPORTED: [&str; 5] = [
+/// Files of a checkpoint that determine the export.
+const CHECKPOINT_FILES: [&str; 5] = [
     "adapter_config.json",
     "adapter_model.safetensors",
     CHAT_TEMPLATE,
@@ -29,16 +29,17 @@ const EXPORTED: [&str; 5] = [
     SLOT_PROMPT,
 ];
 
-/// Suffix of the record, after the name of the export.
+/// Suffix of the record's file name, after the name of the export.
 const SUFFIX: &str = ".upload.json";
 
 /// Record of an export's inputs and files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::commands) struct PendingUpload {
     /// Digest of the checkpoint, base model, settings and options.
-    made_of: String,
-    /// SHA-256 of each file by its path within the export. `None` until the export is written and
-    /// its files are hashed.
+    #[serde(rename = "made_of")]
+    input_digest: String,
+    /// SHA-256 of each file, keyed by its path within the export. `None` until the export is
+    /// written and hashed.
     files: Option<BTreeMap<String, String>>,
 }
 
@@ -48,7 +49,7 @@ impl PendingUpload {
     /// # Errors
     ///
     /// A file of the checkpoint or base model cannot be read.
-    pub(in crate::commands) fn made_of(
+    pub(in crate::commands) fn input_digest(
         args: &ExportArgs,
         config: &Config,
         checkpoint: Option<&Path>,
@@ -66,7 +67,7 @@ impl PendingUpload {
         );
         let mut parts = vec![sha256_bytes(settings.as_bytes()), options];
         if let Some(checkpoint) = checkpoint {
-            for name in EXPORTED {
+            for name in CHECKPOINT_FILES {
                 let path = checkpoint.join(name);
                 if regular_file::is_there(&path).map_err(Error::io(&path, "read"))? {
                     parts.push(format!("{name} {}", sha256_file(&path)?));
@@ -85,18 +86,19 @@ impl PendingUpload {
         Ok(sha256_bytes(parts.join("\n").as_bytes()))
     }
 
-    /// Records that an export begins. It gets its name only when complete, so if a kill prevents
-    /// [`Self::write_record`], an export with this record is complete.
+    /// Records that an export begins. An export gets its final name only when it is complete. If
+    /// the process is killed before [`Self::write_record`], an existing export is therefore
+    /// complete.
     ///
     /// # Errors
     ///
     /// The folder of the export or the record cannot be written.
-    pub(in crate::commands) fn begin(output: &Path, made_of: &str) -> Result<(), Error> {
+    pub(in crate::commands) fn begin(output: &Path, input_digest: &str) -> Result<(), Error> {
         if let Some(folder) = output.parent() {
             std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
         }
         let pending = Self {
-            made_of: made_of.to_owned(),
+            input_digest: input_digest.to_owned(),
             files: None,
         };
         pending.write(output)
@@ -106,17 +108,20 @@ impl PendingUpload {
     ///
     /// # Errors
     ///
-    /// Its files cannot be read, or the record cannot be written.
-    pub(in crate::commands) fn write_record(output: &Path, made_of: &str) -> Result<(), Error> {
+    /// The files of the export cannot be read, or the record cannot be written.
+    pub(in crate::commands) fn write_record(
+        output: &Path,
+        input_digest: &str,
+    ) -> Result<(), Error> {
         let pending = Self {
-            made_of: made_of.to_owned(),
+            input_digest: input_digest.to_owned(),
             files: Some(digests(output)?),
         };
         pending.write(output)
     }
 
     fn write(&self, output: &Path) -> Result<(), Error> {
-        let path = note_path(output);
+        let path = record_path(output);
         let bytes = serde_json::to_vec_pretty(self);
         let bytes = bytes.map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
         Ok(write_atomic(&path, &bytes)?)
@@ -126,15 +131,18 @@ impl PendingUpload {
     ///
     /// # Errors
     ///
-    /// It is another export or was changed, or a file cannot be read.
-    pub(in crate::commands) fn is_pending(output: &Path, made_of: &str) -> Result<bool, Error> {
-        let path = note_path(output);
+    /// The export has different inputs or was changed, or a file cannot be read.
+    pub(in crate::commands) fn is_pending(
+        output: &Path,
+        input_digest: &str,
+    ) -> Result<bool, Error> {
+        let path = record_path(output);
         let bytes = regular_file::read_own_if_there(&path, RUN_FILE_BYTES);
         let Some(bytes) = bytes.map_err(Error::io(&path, "read"))? else {
             return Ok(false);
         };
         if std::fs::symlink_metadata(output).is_err() {
-            // It was removed and is exported again.
+            // The export was removed, so it is written again.
             return Ok(false);
         }
         let refused = |what: &str| {
@@ -148,7 +156,7 @@ impl PendingUpload {
         let Ok(pending) = serde_json::from_slice::<Self>(&bytes) else {
             return refused("cannot be checked, because its record is damaged");
         };
-        if pending.made_of != made_of {
+        if pending.input_digest != input_digest {
             return refused(
                 "was made from another checkpoint or base model, or with other settings or options",
             );
@@ -159,14 +167,14 @@ impl PendingUpload {
         }
     }
 
-    /// Deletes the record of an uploaded export, or of one that another export replaced. Files of
-    /// this name without a record are left alone.
+    /// Deletes the record of an export that was uploaded or replaced. A file with this name that is
+    /// not a record is left unchanged.
     ///
     /// # Errors
     ///
     /// The record cannot be read or removed.
     pub(in crate::commands) fn remove_record(output: &Path) -> Result<(), Error> {
-        let path = note_path(output);
+        let path = record_path(output);
         let bytes = regular_file::read_own_if_there(&path, RUN_FILE_BYTES);
         let bytes = bytes.map_err(Error::io(&path, "read"))?.unwrap_or_default();
         if serde_json::from_slice::<Self>(&bytes).is_err() {
@@ -181,7 +189,7 @@ impl PendingUpload {
     }
 }
 
-fn note_path(output: &Path) -> PathBuf {
+fn record_path(output: &Path) -> PathBuf {
     let mut name = OsString::from(output.as_os_str());
     name.push(SUFFIX);
     name.into()
@@ -227,7 +235,7 @@ mod tests {
         assert!(!PendingUpload::is_pending(&output, "a").unwrap());
         std::fs::create_dir_all(output.join("sub")).unwrap();
         std::fs::write(output.join("sub/config.json"), "{}").unwrap();
-        // An export of a command without an upload.
+        // The export of a command without an upload.
         assert!(!PendingUpload::is_pending(&output, "a").unwrap());
         PendingUpload::write_record(&output, "a").unwrap();
         assert!(PendingUpload::is_pending(&output, "a").unwrap());
@@ -239,11 +247,11 @@ mod tests {
         std::fs::write(output.join("sub/config.json"), "{}").unwrap();
         std::fs::write(output.join("more"), "").unwrap();
         assert!(PendingUpload::is_pending(&output, "a").is_err());
-        std::fs::write(note_path(&output), "{").unwrap();
+        std::fs::write(record_path(&output), "{").unwrap();
         let error = PendingUpload::is_pending(&output, "a").unwrap_err();
         assert!(error.to_string().contains("is damaged"), "{error}");
         PendingUpload::remove_record(&output).unwrap();
-        assert!(note_path(&output).exists(), "not a record");
+        assert!(record_path(&output).exists(), "not a record");
         PendingUpload::write_record(&output, "a").unwrap();
         PendingUpload::remove_record(&output).unwrap();
         assert!(!PendingUpload::is_pending(&output, "a").unwrap());
@@ -251,11 +259,11 @@ mod tests {
         std::fs::write(&file, "GGUF").unwrap();
         PendingUpload::write_record(&file, "a").unwrap();
         assert!(PendingUpload::is_pending(&file, "a").unwrap());
-        // A kill after the export got its name, and before its files were hashed.
+        // The process was killed after the export got its name and before its files were hashed.
         PendingUpload::begin(&file, "a").unwrap();
         assert!(PendingUpload::is_pending(&file, "a").unwrap());
         assert!(PendingUpload::is_pending(&file, "b").is_err());
-        // An export that was removed is made again.
+        // A removed export is written again.
         std::fs::remove_file(&file).unwrap();
         assert!(!PendingUpload::is_pending(&file, "a").unwrap());
     }

@@ -1,12 +1,12 @@
-//! Prepares settings for publication: file names without folders, addresses and request fields
-//! without secrets.
+//! Removes private data from settings before publication: folders from paths, and secrets from URLs
+//! and request fields.
 
 use std::path::Path;
 
 use toml::{Table, Value};
 use tooltune_endpoint::http::{is_secret_field, without_secrets};
 
-/// The table whose values are names of environment variables.
+/// The table that maps names to environment variables.
 const VARIABLES: &str = "headers";
 
 /// The last component of a path.
@@ -16,7 +16,7 @@ pub(in crate::commands) fn file_name(path: &Path) -> String {
 }
 
 /// Removes local paths and secrets from settings.
-pub(in crate::commands) fn without_private(settings: Table) -> Table {
+pub(in crate::commands) fn publishable(settings: Table) -> Table {
     let folders: Vec<String> = [std::env::var("HOME").ok(), current_dir()]
         .into_iter()
         .flatten()
@@ -48,7 +48,7 @@ fn table(settings: Table, name: &str, folders: &[String]) -> Table {
 
 fn setting(value: Value, key: &str, folders: &[String]) -> Value {
     match value {
-        Value::String(text) => Value::String(without_places(&text, folders)),
+        Value::String(text) => Value::String(without_folders(&text, folders)),
         Value::Array(items) => {
             let items = items.into_iter().map(|item| setting(item, key, folders));
             Value::Array(items.collect())
@@ -59,45 +59,45 @@ fn setting(value: Value, key: &str, folders: &[String]) -> Value {
 }
 
 /// Removes local folders from a string.
-fn without_places(text: &str, folders: &[String]) -> String {
+fn without_folders(text: &str, folders: &[String]) -> String {
     if let Some((scheme, rest)) = text.split_once("://")
         && !scheme.contains(char::is_whitespace)
     {
         return match scheme {
-            "file" => last_part(rest).to_owned(),
+            "file" => last_component(rest).to_owned(),
             "http" | "https" => without_secrets(text),
             _ => text.to_owned(),
         };
     }
-    // `/stop` may be a word of a prompt; a path has several components.
+    // `/stop` may be a word in a prompt; only strings with several components are treated as paths.
     let is_absolute = text.starts_with('/') && text[1..].contains('/');
-    let is_of_drive = text.get(1..3) == Some(":\\") || text.starts_with("\\\\");
-    let is_path = is_absolute || is_of_drive || text.starts_with("~/") || text.starts_with("../");
+    let has_drive = text.get(1..3) == Some(":\\") || text.starts_with("\\\\");
+    let is_path = is_absolute || has_drive || text.starts_with("~/") || text.starts_with("../");
     if is_path && !text.contains(char::is_whitespace) {
-        return last_part(text).to_owned();
+        return last_component(text).to_owned();
     }
     let mut redacted = String::new();
     let mut rest = text;
-    while let Some(start) = first_of(rest, folders) {
+    while let Some(start) = find_folder(rest, folders) {
         let (before, from) = rest.split_at(start);
         let is_end = |c: char| c.is_whitespace() || "\"'`,;:()[]{}<>|&=".contains(c);
         let (path, after) = from.split_at(from.find(is_end).unwrap_or(from.len()));
         redacted.push_str(before);
-        redacted.push_str(last_part(path));
+        redacted.push_str(last_component(path));
         rest = after;
     }
     redacted.push_str(rest);
     redacted
 }
 
-fn first_of(text: &str, folders: &[String]) -> Option<usize> {
+fn find_folder(text: &str, folders: &[String]) -> Option<usize> {
     let positions = folders
         .iter()
         .filter_map(|folder| text.find(folder.as_str()));
     positions.min()
 }
 
-fn last_part(path: &str) -> &str {
+fn last_component(path: &str) -> &str {
     let path = path.trim_end_matches(['/', '\\']);
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
@@ -132,7 +132,7 @@ mod tests {
             .replace("@HOME", concat!("/ho", "me"))
             .replace("@USERS", concat!("Use", "rs"))
             .replace("@ROOT", concat!("/ro", "ot"));
-        let published_text = without_private(settings.parse().expect("TOML")).to_string();
+        let published_text = publishable(settings.parse().expect("TOML")).to_string();
         for secret in ["jane", "hunter2", "/srv", "/usr", "/root", "../", "~"] {
             assert!(
                 !published_text.contains(secret),

@@ -12,8 +12,8 @@ use crate::commands::{counted, eprint_line, print_line};
 use crate::error::Error;
 use tooltune_terminal::Fetching;
 
-/// Maximum number of deleted files to name.
-const N_NAMED: usize = 5;
+/// Maximum number of files listed in a message.
+const MAX_LISTED: usize = 5;
 
 /// Runs `write` unless an earlier command already wrote the export, then uploads it to `repo`.
 pub(in crate::commands) fn run(
@@ -27,16 +27,16 @@ pub(in crate::commands) fn run(
         true => None,
         false => Some(args.model.adapter(&config)?),
     };
-    let made_of = PendingUpload::made_of(args, &config, checkpoint.as_deref())?;
-    let is_pending = PendingUpload::is_pending(output, &made_of)?;
+    let input_digest = PendingUpload::input_digest(args, &config, checkpoint.as_deref())?;
+    let is_pending = PendingUpload::is_pending(output, &input_digest)?;
     if !is_pending && std::fs::symlink_metadata(output).is_ok() {
-        // Validate before creating a repository.
+        // Validate the arguments before creating a repository.
         return write();
     }
     let hub = Hub::from_process_environment()?;
     let target = {
-        let view = Fetching::begin(repo.to_owned());
-        hub.prepare_upload(repo, args.private, &|event| view.hear(event))?
+        let progress = Fetching::begin(repo.to_owned());
+        hub.prepare_upload(repo, args.private, &|event| progress.hear(event))?
     };
     if is_pending {
         eprint_line(&format!(
@@ -44,13 +44,13 @@ pub(in crate::commands) fn run(
             output.display()
         ))?;
     } else {
-        PendingUpload::begin(output, &made_of)?;
+        PendingUpload::begin(output, &input_digest)?;
         if let Err(error) = write() {
             // Report the first error.
             let _ = PendingUpload::remove_record(output);
             return Err(error);
         }
-        PendingUpload::write_record(output, &made_of)?;
+        PendingUpload::write_record(output, &input_digest)?;
     }
     push(&hub, &target, args, output)?;
     PendingUpload::remove_record(output)
@@ -65,14 +65,16 @@ fn push(hub: &Hub, target: &UploadTarget, args: &ExportArgs, output: &Path) -> R
         replaces_card: args.replace_card,
         message: "Upload with tooltune",
     };
-    let view = Fetching::begin(format!("{} -> {repo}", output.display()));
-    let pushed = hub.push(upload, &|event| view.hear(event));
+    let progress = Fetching::begin(format!("{} -> {repo}", output.display()));
+    let pushed = hub.push(upload, &|event| progress.hear(event));
     let pushed = pushed.map_err(|source| Error::NotPushed {
         output: output.to_owned(),
         source: Box::new(source),
     })?;
-    let summary = view.summary().unwrap_or_else(|| "no new files".to_owned());
-    drop(view);
+    let summary = progress
+        .summary()
+        .unwrap_or_else(|| "no new files".to_owned());
+    drop(progress);
     report(repo, &pushed, &summary)
 }
 
@@ -98,10 +100,10 @@ fn report(repo: &str, pushed: &Pushed, summary: &str) -> Result<(), Error> {
         return print_line(&format!("{} already has all files unchanged", pushed.page));
     };
     print_line(&format!("{} has {summary}, commit {commit}", pushed.page))?;
-    if let Some(files) = named_files(&pushed.deleted, "an earlier export") {
+    if let Some(files) = list_files(&pushed.deleted, "an earlier export") {
         print_line(&format!("the commit deletes {files}"))?;
     }
-    match named_files(&pushed.kept, "earlier exports") {
+    match list_files(&pushed.kept, "earlier exports") {
         Some(files) => print_line(&format!(
             "the repository keeps {files}; delete the outdated ones on {}",
             pushed.page
@@ -110,12 +112,12 @@ fn report(repo: &str, pushed: &Pushed, summary: &str) -> Result<(), Error> {
     }
 }
 
-/// Counts and names files, such as `2 files of an earlier export: a, b`; `None` without any.
-fn named_files(names: &[String], origin: &str) -> Option<String> {
-    let listed: Vec<String> = (names.iter().take(N_NAMED))
+/// Counts and lists files, as in `2 files of an earlier export: a, b`; `None` if there are none.
+fn list_files(names: &[String], origin: &str) -> Option<String> {
+    let listed: Vec<String> = (names.iter().take(MAX_LISTED))
         .map(|name| printable::name(name))
         .collect();
-    let more = match names.len().saturating_sub(N_NAMED) {
+    let more = match names.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
@@ -129,14 +131,14 @@ mod tests {
 
     #[test]
     fn files_of_earlier_exports_are_named_and_counted() {
-        assert_eq!(named_files(&[], "an earlier export"), None);
+        assert_eq!(list_files(&[], "an earlier export"), None);
         let one = ["model.safetensors\u{1b}".to_owned()];
         assert_eq!(
-            named_files(&one, "an earlier export").as_deref(),
+            list_files(&one, "an earlier export").as_deref(),
             Some("1 file of an earlier export: model.safetensors\\u{1b}")
         );
         let many: Vec<String> = (0..7).map(|n| n.to_string()).collect();
-        let text = named_files(&many, "earlier exports").expect("files");
+        let text = list_files(&many, "earlier exports").expect("files");
         assert_eq!(text, "7 files of earlier exports: 0, 1, 2, 3, 4 and 2 more");
     }
 }

@@ -9,16 +9,17 @@ use crate::plan::disk::disk_of_run;
 use crate::plan::{self, MemoryPlan, Needs, size};
 use crate::process::available_memory_bytes;
 
-/// Fails if the run does not fit: with the out-of-memory error for memory, with the save error for
-/// the disk.
+/// Fails if the run does not fit: with the out-of-memory error, or for the disk with the error of a
+/// failed save.
 ///
-/// On a GPU the memory is not checked, because the prediction is for the CPU.
+/// The memory of a GPU is not checked, because the prediction is for the CPU.
 pub(in crate::commands) fn refuse_too_large(config: &Config, needs: &Needs) -> Result<(), Error> {
     refuse_memory(config, &needs.memory)?;
     disk_of_run(config, needs.disk_bytes).check()
 }
 
-/// [`refuse_too_large`] for a run that may be on another machine: with a GPU nothing is checked.
+/// Like [`refuse_too_large`], for a run that may be on another machine: for a GPU, nothing is
+/// checked.
 pub(in crate::commands) fn refuse_too_large_offline(
     config: &Config,
     needs: &Needs,

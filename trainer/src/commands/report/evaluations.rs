@@ -1,7 +1,7 @@
-//! Reads folders of `tooltune eval --output` as further results and samples of a run's page.
+//! Reads folders of `tooltune eval --output` as additional results and samples of a run's page.
 //!
-//! They are shown in a table of their own: their rows may differ from those of the run's
-//! checkpoints, and differences to the first result would compare different rows.
+//! They have a separate table, because their rows may differ from the rows of the run's own
+//! evaluations, and a difference to the first result would then be meaningless.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -17,16 +17,16 @@ use tooltune_rows::text::Row;
 use tooltune_suites::{LineFields, SuiteInfo};
 
 use super::generated::generated_samples;
-use super::{eprint_line, is_there, lines, text};
+use super::{eprint_line, file_exists, lines, text};
 use crate::error::Error;
 use crate::eval::journal::JOURNAL_FILE;
 use crate::eval::origin::{EvaluationOrigin, ORIGIN};
 use crate::eval::report_files::{LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE};
 
 /// Fields of `metrics.json` that describe the loss.
-const OF_LOSS: [&str; 3] = [SuiteResult::LOSS, "n_loss_rows", "n_learned_tokens"];
+const LOSS_FIELDS: [&str; 3] = [SuiteResult::LOSS, "n_loss_rows", "n_learned_tokens"];
 
-/// Evaluations and generated completions outside of training.
+/// Evaluations and completions that were made outside of training.
 #[derive(Debug, Default)]
 pub(super) struct Evaluated {
     pub(super) evaluations: Vec<Evaluation>,
@@ -49,8 +49,8 @@ pub(super) struct Evaluation {
     losses: Vec<Value>,
 }
 
-/// Reads the evaluations in the `eval` folder of a run (base first, best last), then those of
-/// `further` in order. Files in these folders contain completions.
+/// Reads the evaluations in the `eval` folder of a run (base first, best last), then the folders of
+/// `further` in order. Paths that are files contain completions.
 ///
 /// # Errors
 ///
@@ -84,8 +84,8 @@ pub(super) fn evaluations(run: &Path, further: &[PathBuf]) -> Result<Evaluated, 
     })
 }
 
-/// Subfolders of a run's `eval` with complete evaluations, and files of completions next to them;
-/// others are reported on standard error.
+/// Lists the complete evaluations and the files of completions in a run's `eval` folder. Incomplete
+/// evaluations are reported on standard error.
 fn own_folders(run: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
     let parent = run.join("eval");
     let (mut folders, mut files) = (Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ fn own_folders(run: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Error> {
             files.extend(is_lines.then_some(folder));
             continue;
         }
-        if is_there(&folder.join(METRICS_FILE))? {
+        if file_exists(&folder.join(METRICS_FILE))? {
             folders.push(folder);
         } else {
             let folder = folder.display();
@@ -131,7 +131,7 @@ fn name(folder: &Path) -> String {
 impl Evaluation {
     fn read(folder: &Path, label: String) -> Result<Self, Error> {
         let path = folder.join("metrics.json");
-        if !is_there(&path)? {
+        if !file_exists(&path)? {
             let remedy = if folder.join(JOURNAL_FILE).exists() {
                 "the evaluation was interrupted; run the same `tooltune eval` command to resume it"
             } else {
@@ -199,9 +199,9 @@ impl Evaluation {
             metrics: Value::Object(metrics),
         };
         let fields = || self.metrics.clone().into_iter();
-        let of_loss = |(name, _): &(String, Value)| OF_LOSS.contains(&name.as_str());
-        let loss: Map<String, Value> = fields().filter(of_loss).collect();
-        let others = fields().filter(|field| !of_loss(field)).collect();
+        let is_loss_field = |(name, _): &(String, Value)| LOSS_FIELDS.contains(&name.as_str());
+        let loss: Map<String, Value> = fields().filter(is_loss_field).collect();
+        let others = fields().filter(|field| !is_loss_field(field)).collect();
         let own = self.suite.map(|suite| result(suite.name, others));
         let loss = loss
             .contains_key(SuiteResult::LOSS)
@@ -230,7 +230,8 @@ impl Evaluation {
         }
     }
 
-    /// Files with rows missing from `known`; other suites save prompts and references themselves.
+    /// The row files that the predictions name and `known` lacks. Suites without such files save
+    /// prompts and references in the predictions.
     pub(super) fn row_files(&self, known: &BTreeSet<&str>) -> BTreeSet<PathBuf> {
         let rows_are_samples = self
             .suite
@@ -245,7 +246,8 @@ impl Evaluation {
     }
 }
 
-/// Label of the folder; results of a server must not be labeled as the run's base or best.
+/// Label of the folder. The results of a server must not be labeled as the run's base or best
+/// checkpoint.
 fn own_label(name: String, origin: Option<&EvaluationOrigin>) -> String {
     match origin.and_then(|origin| origin.endpoint.as_ref()) {
         Some(endpoint) => format!("{name}, {}", endpoint.model),
@@ -284,7 +286,8 @@ pub(super) fn rank_lines(
     ranked_samples(evaluation, lines, rows)
 }
 
-/// Builds a sample from a suite's line. If samples are rows, they show the prompts of their rows.
+/// Builds a sample from a prediction line of a suite. If the samples are rows, the prompts come
+/// from the rows.
 fn parts<'l>(suite: &SuiteInfo, line: &'l Value, rows: &HashMap<&str, &Row>) -> LineParts<'l> {
     let Some(form) = suite.form_of(line) else {
         return LineParts::default();

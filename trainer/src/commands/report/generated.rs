@@ -1,4 +1,4 @@
-//! Reads files of `tooltune generate --output` as completions next to their references.
+//! Reads files of `tooltune generate --output`: completions with their references.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::error::Error;
 ///
 /// # Errors
 ///
-/// The file cannot be read, or a line has no prompt and text.
+/// The file cannot be read, or a line has no prompt or text.
 pub(super) fn generated_samples(file: &Path) -> Result<Vec<SampleView>, Error> {
     let name = file
         .file_stem()
         .unwrap_or(file.as_os_str())
         .to_string_lossy();
-    let mut texts = Vec::new();
+    let mut samples = Vec::new();
     for line in JsonLines::open(file)? {
         let (location, line) = line?;
         let field = |name: &str| line[name].as_str().map(str::to_owned);
@@ -28,7 +28,7 @@ pub(super) fn generated_samples(file: &Path) -> Result<Vec<SampleView>, Error> {
             )));
         };
         let reason = field("finish_reason").filter(|reason| reason != "stop");
-        texts.push(SampleView {
+        samples.push(SampleView {
             result: name.clone().into_owned(),
             id: line["id"].as_str().unwrap_or_default().to_owned(),
             prompt,
@@ -42,7 +42,7 @@ pub(super) fn generated_samples(file: &Path) -> Result<Vec<SampleView>, Error> {
             ..SampleView::default()
         });
     }
-    Ok(texts)
+    Ok(samples)
 }
 
 #[cfg(test)]
@@ -52,20 +52,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_texts_beside_their_references_and_others_are_refused_with_their_place() {
+    fn lines_become_samples_with_references_and_invalid_lines_are_refused_with_location() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("best.jsonl");
         let line = serde_json::json!({"id": "a:1", "prompt": "Hi", "text": "Hello", "reference": "Ho",
             "finish_reason": "length"});
         std::fs::write(&file, format!("{line}\n")).expect("a file");
-        let texts = generated_samples(&file).expect("texts");
-        let text = &texts[0];
-        assert_eq!((text.result.as_str(), text.id.as_str()), ("best", "a:1"));
+        let samples = generated_samples(&file).expect("texts");
+        let sample = &samples[0];
         assert_eq!(
-            (text.prediction.as_str(), text.gold.as_str()),
+            (sample.result.as_str(), sample.id.as_str()),
+            ("best", "a:1")
+        );
+        assert_eq!(
+            (sample.prediction.as_str(), sample.gold.as_str()),
             ("Hello", "Ho")
         );
-        assert_eq!(text.notes, ["cut off by the length limit"]);
+        assert_eq!(sample.notes, ["cut off by the length limit"]);
         std::fs::write(&file, format!("{line}\n{}\n", Value::from(1))).expect("a file");
         let error = generated_samples(&file).expect_err("no text").to_string();
         assert!(error.contains("best.jsonl:2: "), "{error}");

@@ -1,4 +1,4 @@
-//! Decodes a batch of rows, refilled from a queue of prompts.
+//! Decodes a batch of rows that is refilled from a queue of prompts.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub(super) struct Batch<'a> {
     cache: Option<KvCache>,
     /// Rows of the cache, in cache order.
     rows: Vec<Row>,
-    /// One per prompt, in prompt order.
+    /// One completion per prompt, in prompt order.
     generations: Vec<Generation>,
     n_done: usize,
     n_tokens: usize,
@@ -44,10 +44,10 @@ struct Row {
     /// Last token.
     token: u32,
     since: Instant,
-    /// Number of tokens until the model's context is full.
+    /// Number of tokens that still fit into the model's context.
     room: usize,
     is_live: bool,
-    /// Whether its constraint reached a limit, so that no token can follow.
+    /// Whether the constraint reached a limit, so that no further token is possible.
     is_stuck: bool,
 }
 
@@ -91,8 +91,8 @@ impl<'a> Batch<'a> {
         self.generations
     }
 
-    /// Adds a token to each row, or lets prompts join and adds their first tokens. Returns `false`
-    /// once every prompt is complete.
+    /// Adds a token to each row, or adds prompts with their first tokens to the batch. Returns
+    /// `false` when every prompt is complete.
     pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
@@ -111,7 +111,7 @@ impl<'a> Batch<'a> {
             let decode = || self.decoder.next_logits(cache, &tokens);
             (0, with_spinning_threads(&device, decode)?)
         };
-        // The first tokens are enough to detect a model that computes NaN.
+        // Checking only the first tokens is enough to detect a model that computes NaN.
         if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(Error::NonFiniteLogits);
         }
@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    /// Ends prompts that leave no room in the context; they are last in the queue.
+    /// Ends prompts that leave no room in the context. They are last in the queue.
     fn drop_overlong(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         while let Some(&prompt) = self.queue.back()
             && self.room_after(prompt) == 0
@@ -138,8 +138,8 @@ impl<'a> Batch<'a> {
         context.saturating_sub(self.jobs.prompts[prompt].len())
     }
 
-    /// Removes completed rows and lets prompts join. Returns the index of the first new row and the
-    /// last hidden states of the new prompts, if any.
+    /// Removes completed rows and adds prompts from the queue. Returns the index of the first new
+    /// row and the last hidden states of the new prompts, if any.
     fn refill(&mut self, n_live: usize) -> Option<(usize, Tensor<2>)> {
         let kept_rows: Vec<usize> = (0..self.rows.len())
             .filter(|&row| self.rows[row].is_live)
@@ -148,9 +148,9 @@ impl<'a> Batch<'a> {
             Some(cache) if n_live > 0 => cache.longest(&kept_rows),
             _ => 0,
         };
-        let mut joining = Vec::new();
+        let mut new_row = Vec::new();
         while let Some(&prompt) = self.queue.front() {
-            let n_rows = kept_rows.len() + joining.len() + 1;
+            let n_rows = kept_rows.len() + new_row.len() + 1;
             let with_it = longest.max(self.jobs.prompts[prompt].len());
             let room = n_rows * (with_it + self.options.max_new_tokens);
             let is_over = self.options.kv_cache_tokens.is_some_and(|most| room > most);
@@ -158,15 +158,15 @@ impl<'a> Batch<'a> {
                 break;
             }
             longest = with_it;
-            joining.push(prompt);
+            new_row.push(prompt);
             self.queue.pop_front();
         }
         self.rows.retain(|row| row.is_live);
-        if kept_rows.is_empty() && joining.is_empty() {
+        if kept_rows.is_empty() && new_row.is_empty() {
             self.cache = None;
             return None;
         }
-        let prompts: Vec<&[u32]> = joining
+        let prompts: Vec<&[u32]> = new_row
             .iter()
             .map(|&prompt| self.jobs.prompts[prompt].as_slice())
             .collect();
@@ -176,13 +176,13 @@ impl<'a> Batch<'a> {
             .decoder
             .refill(self.cache.take(), &kept_rows, &prompts, n_new);
         self.cache = Some(cache);
-        let joined = joining.iter().map(|&prompt| self.joining(prompt, since));
+        let joined = new_row.iter().map(|&prompt| self.new_row(prompt, since));
         let joined: Vec<Row> = joined.collect();
         self.rows.extend(joined);
         hidden.map(|hidden| (kept_rows.len(), hidden))
     }
 
-    fn joining(&self, prompt: usize, since: Instant) -> Row {
+    fn new_row(&self, prompt: usize, since: Instant) -> Row {
         let stream = self.jobs.streams.get(prompt).copied();
         Row {
             prompt,
@@ -197,7 +197,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Chooses the next token of the rows from `first` on; their logits have shape `[b, v]`.
+    /// Selects the next token of the rows from index `first`; their logits have shape `[b, v]`.
     fn choose(&mut self, first: usize, logits: Tensor<2>) {
         let rows = &mut self.rows[first..];
         let sampling = self.options.sampling;
@@ -216,8 +216,8 @@ impl<'a> Batch<'a> {
         let [_, vocabulary] = logits.dims();
         let data = logits.into_data().convert::<f32>();
         let logits: &[f32] = data.as_slice().expect("converted to f32 above");
-        // The forward pass has evicted the grammars from the CPU caches, which slows the masks
-        // down, so threads share the rows.
+        // Use all threads: computing masks is slow here, because the forward pass evicted the
+        // grammars from the CPU caches.
         let logits = logits.par_chunks_exact(vocabulary);
         rows.par_iter_mut().zip(logits).for_each(|(row, logits)| {
             if row.is_live {
@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
         });
     }
 
-    /// Appends the chosen tokens to the rows from `first` on and ends completed rows.
+    /// Appends the selected tokens to the rows from index `first`, and ends completed rows.
     fn take_tokens(&mut self, first: usize, observer: &mut dyn Observer) -> Result<(), Error> {
         for row in self.rows[first..].iter_mut().filter(|row| row.is_live) {
             let Some(finish) = row.finish(self.options, self.jobs)? else {
@@ -245,8 +245,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Chooses the most likely allowed token of each row on the device that has the logits: masks are a
-/// few kilobytes, logits megabytes.
+/// Selects the most likely allowed token of each row on the device of the logits, because masks are
+/// a few kilobytes and logits are megabytes.
 fn choose_on_device(rows: &mut [Row], logits: Tensor<2>) {
     let masks: Vec<Option<Mask<'_>>> = rows.par_iter_mut().map(Row::mask).collect();
     let words: Vec<Option<&[u32]>> = masks
@@ -272,9 +272,9 @@ impl Row {
         mask.ok()
     }
 
-    /// Chooses the next token from its logits among the allowed tokens.
+    /// Selects the next token among the allowed tokens.
     fn choose(&mut self, logits: &[f32], sampling: Option<Sampling>) {
-        // Not using `mask`, which borrows the whole row.
+        // Not `self.mask()`, which would borrow the whole row.
         let mask = self.constraint.as_mut().map(Constraint::mask);
         self.is_stuck |= matches!(mask, Some(Err(_)));
         let mask = mask.and_then(Result::ok);
@@ -291,7 +291,7 @@ impl Row {
         self.take(token);
     }
 
-    /// Accepts the chosen token.
+    /// Advances the constraint by the selected token.
     fn take(&mut self, token: u32) {
         self.token = token;
         if let Some(constraint) = &mut self.constraint {
@@ -299,7 +299,7 @@ impl Row {
         }
     }
 
-    /// Appends the chosen token; returns the finish reason if the completion is done.
+    /// Appends the selected token. Returns the finish reason if the completion is done.
     fn finish(
         &mut self,
         options: &GenerationOptions,

@@ -1,10 +1,10 @@
-//! Chooses a token from a row of logits.
+//! Selects a token from a row of logits.
 
 use tooltune_rows::batches::SeededRandom;
 
 use crate::config::Sampling;
 
-/// The most likely token; the first of equally likely ones, and 0 if there are none.
+/// The most likely token. If several are equally likely, the first; 0 for an empty row.
 pub(super) fn most_likely(logits: &[f32]) -> u32 {
     let mut best = (f32::NEG_INFINITY, 0);
     for (id, &logit) in logits.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn sample_token(logits: &[f32], sampling: Sampling, random: &mut Seed
             return id;
         }
     }
-    // Rounding can leave a small remainder.
+    // Rounding can leave a small remainder; it belongs to the last token.
     likely.last().map_or(first, |&(_, id)| id)
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equally_likely_tokens_the_first_is_taken() {
+    fn the_first_of_equally_likely_tokens_is_selected() {
         assert_eq!(most_likely(&[0.0, 2.0, 1.0, 2.0]), 1);
         assert_eq!(most_likely(&[f32::NEG_INFINITY, -3.0]), 1);
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn top_k_and_top_p_leave_the_most_likely() {
+    fn top_k_and_top_p_keep_the_most_likely_tokens() {
         // Probabilities .5, .3 and .2.
         let logits = [0.3f32.ln(), 0.2f32.ln(), 0.5f32.ln()];
         let allowed = |sampling| -> Vec<bool> {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(allowed(sampling(1.0, None, 0.4)), [false, false, true]);
         assert_eq!(allowed(sampling(1.0, None, 0.6)), [true, false, true]);
         assert_eq!(allowed(sampling(1.0, None, 0.9)), [true, true, true]);
-        // Top-p applies to the probabilities left by top-k: .5 of .8 is above .6.
+        // Top-p applies to the probabilities after top-k: .5 of .8 is above .6.
         assert_eq!(allowed(sampling(1.0, Some(2), 0.6)), [false, false, true]);
     }
 }

@@ -1,8 +1,8 @@
-//! Generates completions in a continuous batch that rows leave and join.
+//! Generates completions with continuous batching.
 //!
-//! The queue is sorted by length. Completed rows leave as soon as they are a quarter of the batch,
-//! so that one long answer does not keep them in every matmul; prompts from the queue join at once.
-//! The completion of a row does not depend on the other rows.
+//! The queue is sorted by length. Completed rows are removed when they make up a quarter of the
+//! batch, so that a long answer does not keep them in every matmul. Prompts from the queue then
+//! join immediately. The completion of a row does not depend on the other rows.
 
 mod batch;
 mod choose;
@@ -34,7 +34,7 @@ pub struct GenerationOptions {
     pub stop_strings: Vec<String>,
     /// Maximum duration of a completion, starting when its prompt is processed.
     pub max_time: Option<Duration>,
-    /// How tokens are sampled. Random numbers depend on `seed` and the prompt, not on the batch.
+    /// Sampling of tokens. Random numbers depend on `seed` and the prompt, not on the batch.
     pub sampling: Sampling,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -109,7 +109,7 @@ impl FinishReason {
 /// A completion as token ids.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Generation {
-    /// Tokens after the prompt, without the stop token but including those of a stop string.
+    /// Tokens after the prompt, without the stop token but including the tokens of a stop string.
     pub ids: Vec<u32>,
     /// Why the completion ended.
     pub finish: FinishReason,
@@ -132,13 +132,13 @@ impl StopStrings<'_> {
     /// The tokenizer does not know an id.
     pub fn text(&self, generation: &Generation, specials: Specials) -> Result<String, Error> {
         let mut text = self.tokenizer.decode(&generation.ids, specials)?;
-        if let Some(end) = self.first_in(&text) {
+        if let Some(end) = self.find_in(&text) {
             text.truncate(end);
         }
         Ok(text)
     }
 
-    fn first_in(&self, text: &str) -> Option<usize> {
+    fn find_in(&self, text: &str) -> Option<usize> {
         let positions = self.strings.iter().filter_map(|stop| text.find(stop));
         positions.min()
     }
@@ -148,10 +148,11 @@ impl StopStrings<'_> {
         let Some(longest) = self.strings.iter().map(String::len).max() else {
             return Ok(false);
         };
-        // Every token yields at least one byte, except parts of a multi-byte character.
+        // Decode only the end: every token yields at least one byte, except parts of a multi-byte
+        // character.
         let from = ids.len().saturating_sub(longest + 4);
         let tail = self.tokenizer.decode(&ids[from..], Specials::Skip)?;
-        Ok(self.first_in(&tail).is_some())
+        Ok(self.find_in(&tail).is_some())
     }
 }
 
@@ -173,20 +174,20 @@ pub trait Observer {
     /// Called after each token; `false` stops the work.
     fn progress(&mut self, progress: GenerationProgress) -> bool;
 
-    /// Called when the unfinished completion of prompt `number` has grown to these tokens.
+    /// Called when the unfinished completion of prompt `_prompt` has grown to these tokens.
     ///
     /// # Errors
     ///
-    /// Any error stops the work.
+    /// An error stops the work.
     fn token(&mut self, _prompt: usize, _ids: &[u32]) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Called when the completion of prompt `number` has ended.
+    /// Called when the completion of prompt `_prompt` has ended.
     ///
     /// # Errors
     ///
-    /// Any error stops the work.
+    /// An error stops the work.
     fn finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
         Ok(())
     }

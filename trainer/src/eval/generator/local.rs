@@ -12,11 +12,11 @@ use crate::eval::held::Rewritten;
 use crate::not_finite;
 
 impl LocalGenerator<'_> {
-    /// Completes each prompt. Random numbers depend on the seed and on `streams`, which need not be
-    /// unique.
+    /// Completes each prompt. Random numbers depend on the seed and on `streams`; prompts may share
+    /// a stream.
     ///
     /// A completion that does not end within its constraint is generated once more, as described in
-    /// [`HeldGrammar`]. `finished` is called with the final completion of each prompt.
+    /// [`FallbackGrammar`]. `finished` is called with the final completion of each prompt.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl LocalGenerator<'_> {
     }
 
     /// Completes one prompt, with one attempt. `streamed` gets the whole text so far after each
-    /// token but the last. `None` if `watch` stopped the work.
+    /// token except the last. Returns `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl LocalGenerator<'_> {
         }
     }
 
-    /// Completes each prompt, with one attempt each.
+    /// Completes each prompt with one attempt.
     fn write_once(
         &self,
         prompts: &[PendingPrompt<'_>],
@@ -227,8 +227,8 @@ struct PendingPrompt<'a> {
 }
 
 impl PendingPrompt<'_> {
-    /// Keep special tokens that mark tool calls, such as `[TOOL_CALLS]`: without them a call cannot
-    /// be recognized.
+    /// Whether to keep special tokens, such as `[TOOL_CALLS]`: without them, a tool call cannot be
+    /// detected.
     fn specials(&self) -> Specials {
         let tools = self.prompt.text.tools();
         match tools.is_some_and(|tools| !tools.is_empty()) {
@@ -255,7 +255,7 @@ impl PendingPrompt<'_> {
 /// Receives the text generated so far.
 type Streamed<'a> = dyn FnMut(&str) -> Result<(), Error> + 'a;
 
-/// Decodes completions and passes them on.
+/// Decodes completions and passes them to the callbacks.
 struct CompletionObserver<'a> {
     prompts: &'a [PendingPrompt<'a>],
     stop: StopStrings<'a>,

@@ -357,7 +357,7 @@ fn nothing_to_ask(config: &Config, rows: &[Row], skipped: &SkippedTurns) -> Erro
         (_, lines) if lines.is_empty() => "their rows have no assistant turns".to_owned(),
         (_, lines) => lines.join("; "),
     };
-    Error::NothingToAsk(format!(
+    Error::NothingToEvaluate(format!(
         "the suite calls needs assistant turns in rows with tools, but there are none \
          (data.format = \"{}\"): {why}",
         config.data.format

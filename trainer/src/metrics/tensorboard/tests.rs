@@ -1,5 +1,5 @@
-//! Reads event files with an independent parser of framing, checksums and protobuf fields, written
-//! from the format's specification.
+//! Reads event files with an independent parser for framing, checksums and protobuf fields, which
+//! follows the format's specification.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +67,7 @@ fn le64(bytes: &[u8]) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Protobuf fields: number and bytes; numeric values as eight little-endian bytes.
+/// Protobuf fields as number and bytes. Numeric values have eight little-endian bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -110,7 +110,7 @@ fn field(message: &[u8], number: u64) -> Option<Vec<u8>> {
         .map(|(_, value)| value)
 }
 
-/// A step, a tag and its simple value.
+/// A step, a tag and a value.
 type Scalar = (u64, String, f32);
 
 /// Event files of a run, earliest first.
@@ -148,7 +148,7 @@ fn read(file: &Path) -> Result<(String, Vec<Scalar>), Box<dyn std::error::Error>
     Ok((version, scalars))
 }
 
-/// Plugin name and content of the summary with a tag.
+/// Plugin name and content of the summary with tag `tag`.
 fn plugin(events: &[Vec<u8>], tag: &str) -> Option<(String, Vec<u8>)> {
     let mut values = events
         .iter()
@@ -329,7 +329,7 @@ fn a_removed_file_is_written_again_and_another_change_ends_the_curves() -> TestR
     Ok(())
 }
 
-/// Collects what is logged on this thread.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -346,7 +346,7 @@ impl Write for Log {
     }
 }
 
-/// Sends a sink many records and counts its warnings.
+/// Sends many records to a sink and counts its warnings.
 fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
     let log = Log::default();
     let writer = log.clone();
@@ -366,7 +366,7 @@ fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
         .count()
 }
 
-/// Accepts some bytes, then fails or panics.
+/// A writer that accepts some bytes, then fails or panics.
 struct Failing {
     bytes_left: usize,
     panics: bool,

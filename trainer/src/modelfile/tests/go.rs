@@ -1,4 +1,4 @@
-//! The parts of Go's `text/template` and of Ollama's `Modelfile` reader that these tests need,
+//! The parts of Go's `text/template` and of Ollama's `Modelfile` parser that these tests need,
 //! written from their documentation.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ enum Piece {
     Action(String),
 }
 
-/// Text and actions, with whitespace next to `{{-` and `-}}` removed.
+/// Splits a template into text and actions, without the whitespace next to `{{-` and `-}}`.
 fn pieces(source: &str) -> Vec<Piece> {
     let (mut pieces, mut rest, mut strips) = (Vec::new(), source, false);
     while let Some((text, after)) = rest.split_once("{{") {
@@ -50,7 +50,7 @@ fn pieces(source: &str) -> Vec<Piece> {
             None => after,
         };
         pieces.push(Piece::Text(text.to_owned()));
-        // The end of an action may not be inside a string.
+        // An end marker inside a string does not end the action.
         let (mut end, mut in_string, mut escaped) = (0, false, false);
         for (idx, character) in after.char_indices() {
             match character {
@@ -209,7 +209,7 @@ impl Template {
         template
     }
 
-    /// Nodes up to an `else` or `end`, which is also returned.
+    /// Parses nodes up to an `else` or `end`, and returns it also.
     fn nodes(&mut self, pieces: &mut std::slice::Iter<'_, Piece>) -> (Vec<Node>, String) {
         let mut nodes = Vec::new();
         while let Some(piece) = pieces.next() {
@@ -273,7 +273,7 @@ impl Template {
         (nodes, String::new())
     }
 
-    /// Output of the template for these fields.
+    /// Returns the output of the template for these fields.
     pub(super) fn execute(&self, fields: &Value) -> String {
         let mut printed = Vec::new();
         self.run(&self.named[""], fields, &mut Vec::new(), &mut printed);
@@ -392,8 +392,8 @@ fn evaluate(expression: &Expression, dot: &Value, variables: &[(String, Value)])
     }
 }
 
-/// Commands of a `Modelfile` with their texts, as Ollama reads them: unprintable characters in a
-/// text are dropped, and a quoted text ends at the first line end after closing quotes.
+/// Parses the commands of a `Modelfile` and their arguments like Ollama: unprintable characters are
+/// dropped, and a quoted argument ends at the first line that ends with closing quotes.
 pub(super) fn commands(modelfile: &str) -> Vec<(String, String)> {
     let is_printable = Regex::new(r"^[ \p{L}\p{M}\p{N}\p{P}\p{S}]$").unwrap();
     let is_printable =

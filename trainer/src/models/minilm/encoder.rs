@@ -1,7 +1,7 @@
-//! Embeds sentences, given as token ids.
+//! Embeds sentences, which are token IDs.
 //!
-//! Sentences are concatenated like the decoder's documents, so no padding is computed or pooled.
-//! The stream between operations is f32; inputs of products and attention have the compute dtype.
+//! Sentences are concatenated like the decoder's documents, so there is no padding. The residual
+//! stream is f32; inputs of matmuls and attention have the compute dtype.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use tooltune_kernels::{ComputeDtype, Dense};
 use super::MiniLmConfig;
 use super::parameters::ParameterLayout;
 
-/// How the last hidden states of a sentence become its embedding.
+/// How the last hidden states of a sentence are combined into its embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddingHead {
     /// Pooling over the tokens.
@@ -37,12 +37,12 @@ impl EmbeddingHead {
 pub struct Sentence<'a> {
     /// Ids, including special tokens.
     pub ids: &'a [u32],
-    /// Number of first tokens excluded from pooling, such as a prompt.
+    /// Number of leading tokens excluded from pooling, such as a prompt.
     pub n_unpooled: usize,
 }
 
 impl<'a> From<&'a [u32]> for Sentence<'a> {
-    /// Pools all tokens.
+    /// A sentence whose tokens are all pooled.
     fn from(ids: &'a [u32]) -> Self {
         Self { ids, n_unpooled: 0 }
     }
@@ -79,7 +79,7 @@ pub struct MiniLm {
     blocks: Vec<EncoderBlock>,
 }
 
-/// Pieces of the flat buffer, used in order.
+/// Iterates over the pieces of the flat buffer.
 struct Pieces<'a> {
     remaining: std::slice::Iter<'a, Tensor<2>>,
     dtype: ComputeDtype,
@@ -108,12 +108,12 @@ impl Pieces<'_> {
 }
 
 impl MiniLm {
-    /// Makes an encoder from the parameters `flat`, `[p]`, with products in `dtype`.
+    /// Creates an encoder from the parameters `flat`, `[p]`, with matmuls in `dtype`.
     ///
     /// # Panics
     ///
-    /// If `flat` does not have the size of `layout`, or `layout` is for another encoder: a bug of
-    /// the caller.
+    /// Panics if `flat` does not have the size of `layout`, or `layout` belongs to a different
+    /// encoder. Both are bugs in the caller.
     pub fn new(
         config: &MiniLmConfig,
         head: EmbeddingHead,
@@ -121,15 +121,15 @@ impl MiniLm {
         flat: &Tensor<1>,
         dtype: ComputeDtype,
     ) -> Self {
-        Self::of_pieces(config, head, &cut(layout, flat), dtype)
+        Self::from_pieces(config, head, &cut(layout, flat), dtype)
     }
 
-    /// Makes an encoder from the pieces of a layout, in order, with or without autodiff.
+    /// Creates an encoder from the pieces of a layout, in order, with or without autodiff.
     ///
     /// # Panics
     ///
-    /// If there are fewer pieces than the encoder uses: a bug of the caller.
-    pub fn of_pieces(
+    /// Panics if there are fewer pieces than the encoder uses, which is a bug in the caller.
+    pub fn from_pieces(
         config: &MiniLmConfig,
         head: EmbeddingHead,
         pieces: &[Tensor<2>],
@@ -159,12 +159,12 @@ impl MiniLm {
         }
     }
 
-    /// Embeddings of sentences, `[sentences, d]`, f32.
+    /// Embeds sentences: `[sentences, d]`, f32.
     ///
     /// # Panics
     ///
-    /// If a sentence has no token or more than `max_position_embeddings`. The tokenizer adds
-    /// `[CLS]` and `[SEP]` and truncates, so no text can cause it.
+    /// Panics if a sentence has no token, or more than `max_position_embeddings`. No text can cause
+    /// this, because the tokenizer adds `[CLS]` and `[SEP]` and truncates.
     pub fn embed(&self, sentences: &[Sentence<'_>]) -> Tensor<2> {
         let all: Vec<&[u32]> = sentences.iter().map(|sentence| sentence.ids).collect();
         let ids: Vec<u32> = all.concat();
@@ -175,9 +175,9 @@ impl MiniLm {
             borders.push(borders[borders.len() - 1] + ids.len());
         }
         let documents = Documents::new(&borders, ids.len());
-        let x = rows_of(&self.word_embeddings, &ids)
+        let x = select_rows(&self.word_embeddings, &ids)
             .add(self.token_type_embeddings.clone().narrow(0, 0, 1))
-            .add(rows_of(&self.position_embeddings, &positions));
+            .add(select_rows(&self.position_embeddings, &positions));
         let mut x = self.norm(&self.embedding_norm, x);
         for block in &self.blocks {
             x = self.block(block, x, &documents);
@@ -221,7 +221,7 @@ impl MiniLm {
     }
 }
 
-/// Pieces of a flat buffer, without copies.
+/// Slices a flat buffer into its pieces, without copies.
 pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
     assert_eq!(flat.dims(), [layout.len()], "parameters of the layout");
     layout
@@ -234,7 +234,7 @@ pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
         .collect()
 }
 
-/// A constant tensor on the backend of `x`: under autodiff if `x` is.
+/// Moves a constant to the backend of `x`: with autodiff if `x` has it.
 fn broadcast_like<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     if x.is_autodiff() {
         Tensor::from_inner(constant)
@@ -253,8 +253,8 @@ fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
         ranges.iter().map(|range| edge(range) as u32).collect()
     };
     match pooling {
-        Pooling::Cls => rows_of(&x, &rows(|range| range.start)),
-        Pooling::LastToken => rows_of(&x, &rows(|range| range.end - 1)),
+        Pooling::Cls => select_rows(&x, &rows(|range| range.start)),
+        Pooling::LastToken => select_rows(&x, &rows(|range| range.end - 1)),
         Pooling::Max => {
             let largest = |range: &Range<usize>| {
                 let own = x.clone().narrow(0, range.start, range.len());
@@ -267,7 +267,7 @@ fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
     }
 }
 
-/// Sums each range of rows, weighted by `share` of its length, as one product.
+/// Sums each range of rows, weighted by `share` of its length, with one matmul.
 fn sums(x: Tensor<2>, ranges: &[Range<usize>], share: fn(f32) -> f32) -> Tensor<2> {
     let n = x.dims()[0];
     let mut shares = vec![0.0f32; ranges.len() * n];
@@ -288,7 +288,7 @@ fn normalize(x: Tensor<2>) -> Tensor<2> {
     x.div(norms)
 }
 
-fn rows_of(table: &Tensor<2>, ids: &[u32]) -> Tensor<2> {
+fn select_rows(table: &Tensor<2>, ids: &[u32]) -> Tensor<2> {
     let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     let n = ids.len();
     let device = table.device();

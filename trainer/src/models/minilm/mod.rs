@@ -1,4 +1,5 @@
-//! BERT sentence encoder such as all-MiniLM-L6-v2: from token ids of sentences to embeddings.
+//! A BERT sentence encoder such as all-MiniLM-L6-v2: computes embeddings from the token IDs of
+//! sentences.
 //!
 //! All parameters are in one flat buffer ([`parameters`]), which an optimizer can update. The
 //! encoder ([`encoder`]) uses slices of it, with or without autodiff.
@@ -20,7 +21,7 @@ pub struct MiniLmConfig {
     pub hidden_size: usize,
     /// Number of blocks.
     pub num_hidden_layers: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     pub num_attention_heads: usize,
     /// Width of the feed-forward block.
     pub intermediate_size: usize,
@@ -120,7 +121,7 @@ impl MiniLmConfig {
         let n_parameters = d * tables as u128 + self.num_hidden_layers as u128 * block;
         if n_parameters > MODEL_PARAMETERS {
             return Err(format!(
-                "config.json: hidden_size = {} makes {n_parameters} parameters with the other sizes, \
+                "config.json: hidden_size = {} implies {n_parameters} parameters with the other sizes, \
                  more than {MODEL_PARAMETERS} (MODEL_PARAMETERS in docs/limits.md); fetch or convert the encoder again",
                 self.hidden_size
             ));
@@ -135,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// The config of all-MiniLM-L6-v2 with these fields, or the error.
+    /// Parses the config of all-MiniLM-L6-v2 with these fields.
     fn minilm_with(fields: Value) -> Result<MiniLmConfig, String> {
         let mut file = json!({
             "model_type": "bert", "hidden_act": "gelu", "hidden_size": 384,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_is_checked_as_a_language_model_is() {
+    fn invalid_encoder_sizes_are_refused() {
         assert_eq!(minilm_with(json!({})).unwrap().layer_norm_eps, 1e-12);
         for (fields, expected) in [
             (

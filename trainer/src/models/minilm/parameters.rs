@@ -1,7 +1,7 @@
 //! Layout of all encoder parameters in one flat buffer.
 //!
-//! The order is that in which the encoder uses them. Parameters used as one tensor, such as the
-//! three attention projections, are contiguous.
+//! The parameters are in the order in which the encoder uses them. Parameters that are used as one
+//! tensor, such as the three attention projections, are contiguous.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,21 +13,21 @@ use tooltune_checkpoints::weights::{HostTensor, Weights};
 
 use super::MiniLmConfig;
 
-/// One tensor of the checkpoint.
+/// A tensor of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterSlot {
     /// Name as in `BertModel` checkpoints.
     pub name: String,
     /// Shape as in the checkpoint.
     pub shape: Vec<usize>,
-    /// Its elements in the flat buffer.
+    /// Range of its elements in the flat buffer.
     pub range: Range<usize>,
 }
 
 /// Slots that the encoder uses as one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Elements in the flat buffer.
+    /// Range of the elements in the flat buffer.
     pub range: Range<usize>,
     /// Rows and columns; one row for vectors.
     pub shape: [usize; 2],
@@ -43,7 +43,7 @@ pub struct ParameterLayout {
 }
 
 impl ParameterLayout {
-    /// Layout of an encoder, without the pooler, which sentence embeddings do not use.
+    /// The layout of an encoder. It omits the pooler, which sentence embeddings do not use.
     pub fn new(config: &MiniLmConfig) -> Self {
         let (d, inner) = (config.hidden_size, config.intermediate_size);
         let mut layout = Self {
@@ -76,7 +76,7 @@ impl ParameterLayout {
         let start = self.len();
         for name in names {
             let first = self.len();
-            // Vectors are stored as rows, and have one dimension in the checkpoint.
+            // Vectors are stored as rows here, but have one dimension in the checkpoint.
             let shape = match rows {
                 0 => vec![columns],
                 rows => vec![rows, columns],

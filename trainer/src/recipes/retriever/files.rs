@@ -27,7 +27,7 @@ const OPTIMIZER_FILE: &str = "retriever_optimizer.safetensors";
 const STATE_FILE: &str = "retriever_state.json";
 
 const MOMENTS: [&str; 2] = ["first_moment", "second_moment"];
-/// Tensor name of the low-rank factors, if these are trained.
+/// Tensor name of the LoRA factors, if they are trained.
 const FACTORS: &str = "lora_factors";
 
 /// Writes parameters, moments and counters into a checkpoint directory.
@@ -36,11 +36,11 @@ const FACTORS: &str = "lora_factors";
 ///
 /// A parameter is not finite, or a file cannot be written.
 pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> {
-    // Copies for the disk reuse the memory that the pool holds for activations of the next step.
-    // Both together would be the peak of the run.
+    // Free the pool's memory for activations before copying the tensors; both together would be the
+    // memory peak of the run.
     pool::release();
-    let effective = run.layout().to_tensors(&run.effective());
-    write_tensors(&dir.join(PARAMETERS_FILE), &effective)?;
+    let merged_parameters = run.layout().to_tensors(&run.merged_parameters());
+    write_tensors(&dir.join(PARAMETERS_FILE), &merged_parameters)?;
     let state = &run.optimizer.state;
     let mut resumed = vec![
         (MOMENTS[0], &state.first_moment),

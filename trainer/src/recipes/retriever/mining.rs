@@ -5,8 +5,8 @@ use tooltune_agents::pairs::PairSet;
 use crate::encoder::documents::{highest, scores};
 use crate::encoder::{MiniLmEncoder, TextIds};
 
-/// For each pair of `set`, the `n` wrong documents nearest to its query. The ids refer to the
-/// queries and documents of `set`.
+/// Returns, for each pair of `set`, the `n` wrong documents nearest to its query. `queries` and
+/// `documents` are the token IDs of the texts of `set`.
 pub fn hardest_negatives(
     set: &PairSet,
     queries: &TextIds,

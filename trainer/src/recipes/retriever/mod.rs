@@ -1,4 +1,5 @@
-//! Fine-tunes a retriever without a language model: from pairs and an encoder to a run directory.
+//! Fine-tunes a retriever without a language model: trains an encoder on pairs, and writes a run
+//! directory.
 //!
 //! [`train`] is one plain loop, like [`super::sft`].
 
@@ -44,12 +45,12 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 
 /// Trains to the end of the run, to early stopping, or until a signal stops it.
 ///
-/// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs` are the
-/// states of the config's files before `preparation` read them.
+/// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
+/// lists the config's files before `preparation` read them.
 ///
 /// # Errors
 ///
-/// Any error that ends the run early; saved checkpoints are kept.
+/// An error ended the run early; saved checkpoints are kept.
 pub fn train(
     config: &Config,
     preparation: &RetrieverPreparation,
@@ -156,8 +157,10 @@ impl<'a> Recipe<'a> for Run<'a> {
 
     fn evaluate(&mut self) -> Result<Option<(Metrics, Files)>, Error> {
         let suites = self.suites.as_ref();
-        let present = self.retriever.present();
-        suites.map(|suites| suites.ranked(&present)).transpose()
+        let current_encoder = self.retriever.current_encoder();
+        suites
+            .map(|suites| suites.ranked(&current_encoder))
+            .transpose()
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {

@@ -12,11 +12,11 @@ use tooltune_apis::{ApiCatalogue, CheckedTrajectories};
 use tooltune_json::faults::collect_rows;
 
 use crate::config::{Config, EvalStrategy, RetrieverConfig, RetrieverData, RunLength};
-use crate::encoder::cut_texts::{Consequence, CutTexts, PlacedIds};
+use crate::encoder::cut_texts::{CutTexts, EqualTexts, LocatedIds};
 use crate::encoder::{EncoderFiles, Role, TextIds};
 use crate::error::Error;
 use crate::retriever::Sentences;
-use crate::rows::{RowFiles, SettingFiles, flat_documents, goat_options, refuse_learned};
+use crate::rows::{RowFiles, SettingFiles, flat_documents, goat_options, refuse_training_files};
 
 /// Training data of a retriever.
 #[derive(Debug)]
@@ -25,16 +25,16 @@ pub struct RetrieverPreparation {
     pub files: EncoderFiles,
     /// The pairs. Texts with equal tokens are merged.
     pub set: PairSet,
-    /// Which pairs make up each step.
+    /// The pairs of each step.
     pub order: PairOrder,
     /// Number of optimizer steps.
     pub total_steps: u64,
-    /// Texts that exceed the encoder's length limit.
+    /// Number of texts that exceed the encoder's length limit.
     pub cut: CutTexts,
-    /// Number of evaluation queries that are also trained on, and of all evaluation queries, if any
-    /// overlap.
-    n_learned_queries: Option<(usize, usize)>,
-    /// Whether some pair has negatives, or negatives are mined.
+    /// Number of evaluation queries that are also trained on, and number of all evaluation queries;
+    /// `None` if none overlap.
+    n_trained_queries: Option<(usize, usize)>,
+    /// Whether a pair has negatives, or negatives are mined.
     has_hard_negatives: bool,
     query_ids: TextIds,
     document_ids: TextIds,
@@ -57,7 +57,7 @@ impl RetrieverPreparation {
         let files = EncoderFiles::of_retriever(retriever)?;
         let set = match &retriever.train {
             Some(RetrieverData::Pairs(paths)) => {
-                refuse_learned_pairs(paths, &retriever.eval)?;
+                refuse_shared_files(paths, &retriever.eval)?;
                 read_pairs_of(RowFiles::all_rows(paths).open()?)?
             }
             Some(RetrieverData::Word(_)) => pairs_of_trajectories(config)?,
@@ -67,15 +67,15 @@ impl RetrieverPreparation {
                 return Err(Error::Usage(reason.to_string()));
             }
         };
-        let n_learned_queries = learned_queries(config, retriever, &set)?;
+        let n_trained_queries = trained_queries(config, retriever, &set)?;
         let query_ids = files.token_ids(Role::Query, set.queries())?;
         let document_ids = files.token_ids(Role::Document, set.documents())?;
-        let queries = PlacedIds {
-            places: set.query_places(),
+        let queries = LocatedIds {
+            locations: set.query_places(),
             ids: &query_ids,
         };
-        let documents = PlacedIds {
-            places: set.document_places(),
+        let documents = LocatedIds {
+            locations: set.document_places(),
             ids: &document_ids,
         };
         let cut = CutTexts::new(&files, Some(queries), Some(documents));
@@ -99,7 +99,7 @@ impl RetrieverPreparation {
             order,
             total_steps,
             cut,
-            n_learned_queries,
+            n_trained_queries,
         })
     }
 
@@ -108,10 +108,10 @@ impl RetrieverPreparation {
         (&self.query_ids, &self.document_ids)
     }
 
-    /// Remarks on pairs that are not trained as given: no hard negatives, truncated texts, texts
-    /// with equal tokens, and pairs moved to another batch.
+    /// Warnings about pairs without hard negatives, truncated texts, texts with equal tokens, and
+    /// pairs that were moved to another batch.
     pub fn remarks(&self) -> Vec<String> {
-        let mut lines = self.cut.lines(Consequence::CountAsOne);
+        let mut lines = self.cut.lines(EqualTexts::Merged);
         if !self.has_hard_negatives {
             lines.push(
                 "no pair has negatives, and retriever.hard_negatives is 0: only the documents of the \
@@ -119,10 +119,10 @@ impl RetrieverPreparation {
                     .to_owned(),
             );
         }
-        if let Some((n, n_all)) = self.n_learned_queries {
+        if let Some((n, n_all)) = self.n_trained_queries {
             lines.push(format!(
-                "{n} of {n_all} queries of retriever.eval are also in retriever.train: metrics on \
-                 them do not show how well new queries work"
+                "{n} of {n_all} queries of retriever.eval are also in retriever.train: their \
+                 metrics do not show how well unseen queries work"
             ));
         }
         match self.order.n_joined(0) {
@@ -167,7 +167,8 @@ impl RetrieverPreparation {
             .sum()
     }
 
-    /// Steps that are due after step `lm_step` of `lm_steps` of the language model.
+    /// Number of retriever steps that are due after step `lm_step` of `lm_steps` of the language
+    /// model.
     pub fn steps_due(&self, lm_step: u64, lm_steps: u64) -> u64 {
         let share = lm_step as f64 / lm_steps.max(1) as f64;
         if lm_step >= lm_steps {
@@ -179,10 +180,10 @@ impl RetrieverPreparation {
 }
 
 /// Refuses files of pairs that are used for both training and evaluation.
-fn refuse_learned_pairs(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<(), Error> {
+fn refuse_shared_files(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<(), Error> {
     let learned: Vec<&Path> = learned.iter().map(PathBuf::as_path).collect();
     let evaluated: Vec<&Path> = evaluated.iter().map(PathBuf::as_path).collect();
-    refuse_learned(
+    refuse_training_files(
         SettingFiles {
             key: "retriever.train",
             files: &learned,
@@ -194,9 +195,9 @@ fn refuse_learned_pairs(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<()
     )
 }
 
-/// Number of evaluation queries that are also trained on, and of all evaluation queries; `None` if
-/// the run does not evaluate on pairs.
-fn learned_queries(
+/// Number of evaluation queries that are also trained on, and number of all evaluation queries;
+/// `None` if the run does not evaluate on pairs.
+fn trained_queries(
     config: &Config,
     retriever: &RetrieverConfig,
     learned: &PairSet,
@@ -226,7 +227,7 @@ fn check_negatives(
     if !order.can_learn() {
         let documents = match set.documents().len() {
             1 => "one document".to_owned(),
-            n => format!("{n} documents, all right for each query"),
+            n => format!("{n} documents, all of them correct for every query"),
         };
         return Err(Error::Usage(format!(
             "retriever.train has {n_pairs} pairs and {documents}: no document is wrong for any query; \
@@ -247,7 +248,7 @@ fn check_negatives(
 }
 
 fn total_steps(training: &RetrieverConfig, order: &PairOrder, lm_steps: Option<u64>) -> u64 {
-    if let Some(steps) = lm_steps.and_then(|steps| training.steps_beside(steps)) {
+    if let Some(steps) = lm_steps.and_then(|steps| training.steps_with_lm(steps)) {
         return steps;
     }
     match training.length() {

@@ -1,7 +1,7 @@
 //! Trains a retriever step by step on the pairs of a config.
 //!
-//! The callers provide the loop: a language model's run, or [`crate::recipes::retriever`]. A
-//! retriever checkpoint has the complete state for its next step.
+//! The loop is in the callers: [`crate::recipes::sft`] and [`crate::recipes::retriever`]. A
+//! checkpoint contains everything that the next retriever step needs.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,9 @@ pub struct RetrieverState {
     pub pairs: u64,
     /// The epoch in which [`Self::mined`] was computed.
     pub mined_epoch: Option<u64>,
-    /// Hard negatives of each pair; empty if none are mined.
+    /// Mined hard negatives of each pair; empty if none are mined.
     pub mined: Vec<Vec<usize>>,
-    /// Sum of the losses since the last metrics line, and the number of their steps.
+    /// Sum of the losses since the last metrics line, and the number of steps in that sum.
     pub window: (f64, u64),
 }
 
@@ -73,7 +73,8 @@ pub struct RetrieverRun<'a> {
     mini_batch_size: usize,
     hard_negatives: usize,
     max_nonfinite: usize,
-    /// Which parameters decay, and the factor on the learning rate; `None` without decay.
+    /// Mask of the parameters with weight decay, and the factor on the learning rate; `None`
+    /// without decay.
     decay: Option<(Tensor<1>, f64)>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> RetrieverRun<'a> {
     ///
     /// # Errors
     ///
-    /// The weights are missing, damaged or for another encoder.
+    /// The weights are missing, damaged or for a different encoder.
     pub fn new(
         config: &Config,
         training: &RetrieverConfig,
@@ -91,7 +92,7 @@ impl<'a> RetrieverRun<'a> {
     ) -> Result<Self, Error> {
         let files = &preparation.files;
         let dtype = settings::compute_dtype(training.compute_dtype, device)?;
-        let mut encoder = Encoder::new(files.config.clone(), files.compared_head(), dtype);
+        let mut encoder = Encoder::new(files.config.clone(), files.comparison_head(), dtype);
         let mut parameters = files.parameters(&files.dir, device)?;
         if let Some(lora) = &training.lora {
             let layout = &encoder.layout;
@@ -109,7 +110,7 @@ impl<'a> RetrieverRun<'a> {
         Ok(Self {
             optimizer: Optimizer::new(adamw, training.max_grad_norm, &parameters),
             state: RetrieverState::default(),
-            loss: settings::info_nce(training, files.compared_head()),
+            loss: settings::info_nce(training, files.comparison_head()),
             schedule: LearningRateSchedule::of_retriever(training, preparation.total_steps),
             mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
             hard_negatives: training.hard_negatives,
@@ -126,7 +127,7 @@ impl<'a> RetrieverRun<'a> {
         &self.encoder.layout
     }
 
-    /// Whether low-rank factors are trained instead of all parameters.
+    /// Whether LoRA factors are trained instead of all parameters.
     pub fn has_factors(&self) -> bool {
         matches!(self.encoder.trained, Trained::Lora(_))
     }
@@ -136,7 +137,7 @@ impl<'a> RetrieverRun<'a> {
         self.state.step >= self.preparation.total_steps
     }
 
-    /// Passes over the pairs so far, fractional.
+    /// Passes over the pairs so far; can be fractional.
     pub fn epoch(&self) -> f64 {
         let Cursor {
             epoch,
@@ -147,15 +148,15 @@ impl<'a> RetrieverRun<'a> {
     }
 
     /// The encoder with the current parameters, in f32.
-    pub fn present(&self) -> MiniLmEncoder {
-        self.preparation.files.encoder(&self.effective())
+    pub fn current_encoder(&self) -> MiniLmEncoder {
+        self.preparation.files.encoder(&self.merged_parameters())
     }
 
-    /// All current parameters of the encoder.
-    pub fn effective(&self) -> Tensor<1> {
+    /// The current parameters of the encoder, with LoRA factors merged.
+    pub fn merged_parameters(&self) -> Tensor<1> {
         self.encoder
             .trained
-            .effective(&self.encoder.layout, &self.parameters)
+            .merged_parameters(&self.encoder.layout, &self.parameters)
     }
 
     /// Trains on the next batch.
@@ -187,7 +188,8 @@ impl<'a> RetrieverRun<'a> {
             learning_rate,
         );
         if let (Some((matrices, decay)), StepOutcome::Updated { .. }) = (&self.decay, outcome) {
-            // The update does not read the parameters, so the decay can be applied after it.
+            // AdamW's update does not depend on the parameters, so the decay can be applied
+            // afterwards.
             let decayed = before
                 .mul(matrices.clone())
                 .mul_scalar(-learning_rate * decay);
@@ -207,7 +209,7 @@ impl<'a> RetrieverRun<'a> {
         })
     }
 
-    /// Writes the metrics line for the steps since the last one, if any.
+    /// Writes the metrics line for the steps since the last line, if there were any.
     ///
     /// # Errors
     ///
@@ -283,13 +285,14 @@ impl<'a> RetrieverRun<'a> {
         }
         let set = &self.preparation.set;
         let (queries, documents) = self.preparation.ids();
-        let (encoder, n) = (self.present(), self.hard_negatives);
+        let (encoder, n) = (self.current_encoder(), self.hard_negatives);
         self.state.mined = hardest_negatives(set, queries, documents, &encoder, n);
         self.state.mined_epoch = Some(epoch);
     }
 }
 
-/// 1 at elements of matrices, including low-rank factors, and 0 at biases and norms, `[p]`.
+/// The weight-decay mask, `[p]`: 1 for elements of matrices (including LoRA factors), 0 for biases
+/// and norms.
 ///
 /// # Source
 ///
