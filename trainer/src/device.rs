@@ -258,7 +258,7 @@ pub fn start_threads(threads: Option<usize>) -> Result<(), Error> {
 /// Rejects 0, which would start one thread per core, and counts so large that the thread stacks
 /// exhaust the memory and abort the process.
 fn check_threads(threads: usize, cores: usize) -> Result<(), Error> {
-    let most = (8 * cores).max(256);
+    let max_threads = (8 * cores).max(256);
     let refused = |problem: String| {
         Err(Error::Usage(format!(
             "--threads {threads}: {problem}; omit --threads to use one thread per core ({cores})"
@@ -266,8 +266,8 @@ fn check_threads(threads: usize, cores: usize) -> Result<(), Error> {
     };
     match threads {
         0 => refused("at least one thread is required".to_string()),
-        _ if threads > most => refused(format!(
-            "the maximum is {most} threads, and more threads than cores are not faster"
+        _ if threads > max_threads => refused(format!(
+            "the maximum is {max_threads} threads, and more threads than cores are not faster"
         )),
         _ => Ok(()),
     }

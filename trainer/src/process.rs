@@ -63,9 +63,9 @@ pub fn available_memory_bytes() -> Option<u64> {
 /// Bytes that this process may still map, if limited.
 #[cfg(unix)]
 fn address_space_left() -> Option<u64> {
-    let most = getrlimit(Resource::As).current?;
+    let limit = getrlimit(Resource::As).current?;
     let mapped = kibibytes("/proc/self/status", "VmSize:").unwrap_or_default();
-    Some(most.saturating_sub(mapped))
+    Some(limit.saturating_sub(mapped))
 }
 
 /// Always `None` on this system.
@@ -162,8 +162,8 @@ pub fn exceeded_limits(message: &str) -> Option<String> {
             let is_named = message.contains(&format!("(os error {})", errno.raw_os_error()));
             // EAGAIN also means a busy lock or socket.
             let is_this_limit = is_named && (errno != Errno::AGAIN || message.contains("thread"));
-            let most = getrlimit(resource).current.filter(|_| is_this_limit)?;
-            Some(format!("{subject} at most {most} {unit}"))
+            let limit = getrlimit(resource).current.filter(|_| is_this_limit)?;
+            Some(format!("{subject} at most {limit} {unit}"))
         });
     let reached: Vec<String> = reached.collect();
     (!reached.is_empty()).then(|| format!("{}; raise that limit", reached.join(", ")))
@@ -181,11 +181,11 @@ mod tests {
 
     #[test]
     fn a_system_error_names_the_exceeded_limit() {
-        let most = getrlimit(Resource::Nofile).current;
+        let limit = getrlimit(Resource::Nofile).current;
         let hint = exceeded_limits("a.jsonl: cannot read: Too many open files (os error 24)");
-        let expected = most.map(|most| {
+        let expected = limit.map(|limit| {
             format!(
-                "this process can open at most {most} files at once (ulimit -n); raise that limit"
+                "this process can open at most {limit} files at once (ulimit -n); raise that limit"
             )
         });
         assert_eq!(hint, expected);

@@ -188,8 +188,8 @@ fn configs_of_newer_peft_load_if_new_features_are_off() {
 #[test]
 fn a_config_with_only_pefts_required_fields_loads() {
     let dir = with_config(json!({}));
-    let least = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
-    fs::write(dir.path().join(CONFIG_FILE), least.to_string()).unwrap();
+    let minimal = json!({"peft_type": "LORA", "target_modules": ["q_proj"]});
+    fs::write(dir.path().join(CONFIG_FILE), minimal.to_string()).unwrap();
     let config = load_adapter(dir.path()).unwrap().config;
     assert_eq!(
         (config.r, config.lora_alpha, config.bias.as_str()),

@@ -51,7 +51,7 @@ pub(super) fn normalise(
     let mut new = table(path, config, NEW)?;
     for (key, table) in [(OLD, &mut old), (NEW, &mut new)] {
         move_partial_factor(path, config, key, table)?;
-        // Remove the sections of image coordinates, which do not affect text.
+        // Move the sections of image coordinates to the top level. They do not affect text.
         let sections = table.as_mut().and_then(|table| table.remove(MROPE_SECTION));
         if let Some(sections) = sections {
             config.insert(MROPE_SECTION.to_owned(), sections);

@@ -195,7 +195,7 @@ impl TokenizerFiles {
             if !key.ends_with("_token") {
                 continue;
             }
-            // Skip flags such as add_bos_token, which are not tokens.
+            // Flags such as add_bos_token are not tokens, so `role` returns `None` for them.
             let is_role = ROLES.contains(&key.as_str());
             if let Some(token) = self.role(key, value, is_role)? {
                 tokens.insert(key.clone(), token);

@@ -553,8 +553,8 @@ mod tests {
         let digest = crate::input_files::FileDigest::compute(&path, None).unwrap();
         assert_eq!(digest.sha256, crate::digest::sha256_bytes(&bytes));
         assert_eq!(digest.bytes, bytes.len() as u64);
-        let again = crate::input_files::FileDigest::compute(&path, Some(&digest));
-        assert_eq!(again.unwrap(), digest);
+        let recomputed = crate::input_files::FileDigest::compute(&path, Some(&digest));
+        assert_eq!(recomputed.unwrap(), digest);
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 

@@ -106,13 +106,13 @@ fn header(path: &Path, planned: &[NewTensor]) -> Result<(Vec<u8>, u64), Checkpoi
         infos.push((new.name.clone(), info));
         offset = end;
     }
-    let broken = |problem: String| CheckpointError::malformed(path, "the header", problem);
+    let header_error = |problem: String| CheckpointError::malformed(path, "the header", problem);
     let format = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let metadata = Metadata::new(Some(format), infos).map_err(|e| broken(e.to_string()))?;
-    let mut json = serde_json::to_vec(&metadata).map_err(|e| broken(e.to_string()))?;
+    let metadata = Metadata::new(Some(format), infos).map_err(|e| header_error(e.to_string()))?;
+    let mut json = serde_json::to_vec(&metadata).map_err(|e| header_error(e.to_string()))?;
     json.resize(json.len().next_multiple_of(8), b' ');
     if json.len() as u64 > SAFETENSORS_HEADER_BYTES {
-        return Err(broken(format!(
+        return Err(header_error(format!(
             "it would have {} bytes, more than {SAFETENSORS_HEADER_BYTES} (SAFETENSORS_HEADER_BYTES in \
              docs/limits.md)",
             json.len()

@@ -25,8 +25,8 @@ pub enum DataCommand {
     /// Convert API documentation to API documents, and public data sets to SLOT rows.
     #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
-    /// Find which APIs can provide the inputs of which, and list tasks: the part of GOAT's pipeline
-    /// that needs no language model.
+    /// Find APIs whose outputs can be inputs of other APIs, and list tasks: the part of GOAT's
+    /// pipeline that needs no language model.
     #[command(after_help = examples::GRAPH)]
     Graph(OnMachine<GraphArgs>),
     /// Convert trajectories to training pairs for a retriever.

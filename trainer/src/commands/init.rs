@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn yaml_errors_have_our_wording_and_the_line() {
-        let wide = format!("b: &b [{}0]\n{}", "0, ".repeat(999), "c: [*b, *b]\n");
+        let wide_list = format!("b: &b [{}0]\n{}", "0, ".repeat(999), "c: [*b, *b]\n");
         let many: String = (0..300).map(|n| format!("k{n}: [*b, *b]\n")).collect();
         for (text, expected) in [
             (
@@ -251,7 +251,7 @@ mod tests {
                 "line 2, column 1: the key \"a\" occurs twice",
             ),
             ("a: 1\n\tb: 2\n".to_owned(), "line 2, column 1: a tab"),
-            (wide + &many, "too many values for a config"),
+            (wide_list + &many, "too many values for a config"),
         ] {
             let Err(error) = read_training_command(Path::new("x.yaml"), &text, None) else {
                 panic!("{expected}");

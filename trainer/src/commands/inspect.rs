@@ -42,8 +42,8 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
     let options = settings::prepare_options(&config, &base.stop_ids);
     let files = files_of(args.row.as_deref(), &config);
     let selection = RowSelection::from_args(args, &files, &config)?;
-    let most = match (args.rows, &args.row) {
-        (Some(most), _) => most,
+    let max_rows = match (args.rows, &args.row) {
+        (Some(max_rows), _) => max_rows,
         (None, Some(_)) => usize::MAX,
         (None, None) => DEFAULT_ROWS,
     };
@@ -54,7 +54,7 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
             let Some(row) = faults.take(row) else {
                 continue;
             };
-            if n_shown == most || !selection.contains(&row) {
+            if n_shown == max_rows || !selection.contains(&row) {
                 continue;
             }
             n_shown += 1;

@@ -350,9 +350,9 @@ impl PlanTable {
         plan: &Plan,
         device: &burn::tensor::Device,
     ) -> Result<(), Error> {
-        let typed = config.language_model()?.compute_dtype;
+        let configured = config.language_model()?.compute_dtype;
         self.add("device", device_text(config, device));
-        self.add("products", dtype_text(typed, plan.compute_dtype));
+        self.add("products", dtype_text(configured, plan.compute_dtype));
         let kept_blocks = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
         self.add("activations", kept_blocks);
         Ok(())

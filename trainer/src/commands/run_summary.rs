@@ -50,9 +50,9 @@ pub(super) fn say_refusals(refusals: Vec<Refusal>) -> Result<(), Error> {
 }
 
 /// The compute dtype, marked if chosen automatically.
-pub(super) fn dtype_text(typed: config::ComputeDtype, compute_dtype: ComputeDtype) -> String {
+pub(super) fn dtype_text(configured: config::ComputeDtype, compute_dtype: ComputeDtype) -> String {
     let name = format!("{compute_dtype:?}").to_lowercase();
-    match typed {
+    match configured {
         config::ComputeDtype::Auto => format!("{name} (model.compute_dtype = \"auto\")"),
         _ => name,
     }
@@ -75,8 +75,8 @@ pub(super) fn model_lines(
     preparation: &Preparation,
     device: &Device,
 ) -> Result<String, Error> {
-    let typed = config.language_model()?.compute_dtype;
-    let compute_dtype = settings::compute_dtype(typed, device)?;
+    let configured = config.language_model()?.compute_dtype;
+    let compute_dtype = settings::compute_dtype(configured, device)?;
     let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
     let longest = preparation.examples.longest();
     let n_blocks = preparation.base.config.num_hidden_layers;
@@ -84,7 +84,7 @@ pub(super) fn model_lines(
     Ok(format!(
         "device {}; matmuls in {}\nactivations {}",
         device_text(config, device),
-        dtype_text(typed, compute_dtype),
+        dtype_text(configured, compute_dtype),
         kept_blocks_text(config, n_kept_longest, n_blocks)
     ))
 }

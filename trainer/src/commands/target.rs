@@ -493,8 +493,8 @@ impl ModelArgs {
         }
     }
 
-    /// Prints the checkpoint that `best` or `last` resolved to, and what it is used for (`doing`).
-    /// Prints nothing for a path.
+    /// Prints the checkpoint that `best` or `last` resolved to, and its use (`doing`). Prints
+    /// nothing for a path.
     ///
     /// # Errors
     ///

@@ -127,16 +127,16 @@ impl EncoderFiles {
             options.query_prompt.as_deref(),
             options.document_prompt.as_deref(),
         );
-        let most = config.max_position_embeddings;
+        let n_positions = config.max_position_embeddings;
         let max_seq_length = match options.max_seq_length {
-            Some(typed) if typed > most => {
+            Some(typed) if typed > n_positions => {
                 return Err(Error::Usage(format!(
-                    "retriever.max_seq_length is {typed}, and {} has {most} positions; lower it",
+                    "retriever.max_seq_length is {typed}, and {} has {n_positions} positions; lower it",
                     dir.display()
                 )));
             }
             Some(typed) => typed,
-            None => rules.length(most),
+            None => rules.length(n_positions),
         };
         let bert = |(do_lower_case, strip_accents, tokenize_chinese_chars)| BertNormalization {
             do_lower_case,

@@ -70,13 +70,13 @@ fn group_for_passes<'a>(
     examples: &'a [TokenizedExample],
     device: &Device,
 ) -> impl Iterator<Item = &'a [TokenizedExample]> {
-    let most = if is_cpu(device) { 0 } else { PREFILL_TOKENS };
+    let max_tokens = if is_cpu(device) { 0 } else { PREFILL_TOKENS };
     let mut remaining = examples;
     std::iter::from_fn(move || {
         let mut n_tokens = 0;
         let fits = remaining.iter().take_while(|example| {
             n_tokens += example.input_ids.len();
-            n_tokens <= most
+            n_tokens <= max_tokens
         });
         let n = fits.count().clamp(remaining.len().min(1), remaining.len());
         let (together, rest) = remaining.split_at(n);

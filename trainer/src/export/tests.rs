@@ -207,13 +207,13 @@ fn check_prompts(base: &BaseModel, dir: &Path, name: &str) {
     }
     // Loaded as a base, the exported model has the same stop tokens as in training.
     for file in [file, folder.join("model.gguf")] {
-        let again = BaseModel::open(&file, None).unwrap();
+        let reloaded = BaseModel::open(&file, None).unwrap();
         let sorted = |base: &BaseModel| {
             let mut ids = base.stop_ids.clone();
             ids.sort_unstable();
             ids
         };
-        assert_eq!(sorted(&again), sorted(base), "{name}");
+        assert_eq!(sorted(&reloaded), sorted(base), "{name}");
     }
 }
 
@@ -360,17 +360,17 @@ fn the_base_of_a_gguf_file_is_written_as_a_folder() {
         &output,
     )
     .unwrap();
-    let again = BaseModel::open(&output, None).unwrap();
-    assert!(!again.files.is_gguf());
+    let reloaded = BaseModel::open(&output, None).unwrap();
+    assert!(!reloaded.files.is_gguf());
     let names: Vec<&str> = folder.files.weights.names().collect();
-    assert_eq!(again.files.weights.names().collect::<Vec<_>>(), names);
+    assert_eq!(reloaded.files.weights.names().collect::<Vec<_>>(), names);
     for name in names {
         let [ours, theirs] =
-            [&again, &folder].map(|base| base.files.weights.read_f32(name).unwrap());
+            [&reloaded, &folder].map(|base| base.files.weights.read_f32(name).unwrap());
         assert_eq!(ours, theirs, "{name}");
     }
-    assert_eq!(training_ids(&again, &CHAT), training_ids(&folder, &CHAT));
-    assert_eq!(again.template.source(), folder.template.source());
+    assert_eq!(training_ids(&reloaded, &CHAT), training_ids(&folder, &CHAT));
+    assert_eq!(reloaded.template.source(), folder.template.source());
 }
 
 #[test]

@@ -330,10 +330,10 @@ impl Block {
             None => heads,
         };
         let local = context.local_rope.as_ref().unwrap_or(&context.rope);
-        let turned = shape.n_heads + shape.n_kv_heads;
+        let n_rotated = shape.n_heads + shape.n_kv_heads;
         let heads = match self.kind.rotation {
-            Rotation::Global => rope(heads, &context.rope, turned),
-            Rotation::Local => rope(heads, local, turned),
+            Rotation::Global => rope(heads, &context.rope, n_rotated),
+            Rotation::Local => rope(heads, local, n_rotated),
             Rotation::None => heads,
         };
         let qkv = match &context.query_scaling {

@@ -220,10 +220,10 @@ impl Decoder {
         cache: &mut KvCache,
         token_ids: &[u32],
     ) -> Result<Tensor<2>, RecordingError> {
-        let room = cache
+        let n_free = cache
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
-        assert!(room > 0, "next_logits: {} columns are full", cache.filled);
+        assert!(n_free > 0, "next_logits: {} columns are full", cache.filled);
         // Not `KvCache::ends`, which would borrow the whole cache.
         let ends = Ends {
             starts: &cache.starts,
@@ -238,7 +238,7 @@ impl Decoder {
             return Ok(step.logits.clone());
         }
         // A recording also needs room for the column of the next token.
-        if matches!(route, Route::Recording) && room > 1 {
+        if matches!(route, Route::Recording) && n_free > 1 {
             let mut inputs = StepInputs::new(self, ends, token_ids);
             let mut token = NewToken {
                 decoder: self,

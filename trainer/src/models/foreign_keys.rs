@@ -78,10 +78,10 @@ pub(super) fn refuse(
     ];
     let others = NEUTRAL.into_iter().chain(head_keys);
     for (field, neutral) in others.filter(|(field, _)| !own.contains(field)) {
-        let near = |value: f64| (value - neutral).abs() <= 1e-6 * neutral.abs();
+        let is_near = |value: f64| (value - neutral).abs() <= 1e-6 * neutral.abs();
         match json.get(field) {
             None | Some(Value::Null) => {}
-            Some(value) if number(value).is_some_and(near) => {}
+            Some(value) if number(value).is_some_and(is_near) => {}
             Some(value) => return unsupported(field, value),
         }
     }

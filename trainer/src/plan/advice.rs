@@ -57,10 +57,10 @@ pub fn advice(config: &Config, memory: &MemoryPlan) -> String {
         return String::new();
     };
     let costs = costs(phase);
-    let most = costs.first().map_or(0, |cost| cost.bytes);
+    let max_bytes = costs.first().map_or(0, |cost| cost.bytes);
     let savings = costs
         .iter()
-        .filter(|cost| cost.bytes * 2 >= most)
+        .filter(|cost| cost.bytes * 2 >= max_bytes)
         .take(2)
         .map(|cost| format!("{}: {}", size(cost.bytes), remedy(config, cost.cause)));
     savings.collect::<Vec<_>>().join("; ")

@@ -85,9 +85,9 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         n_tokens,
         n_trained_tokens: n_tokens,
     };
-    let typed = config.language_model()?.compute_dtype;
+    let configured = config.language_model()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu)?;
-    let compute_dtype = compute_dtype(config.device, typed, &cpu)?;
+    let compute_dtype = compute_dtype(config.device, configured, &cpu)?;
     let steps = known_steps(config.train.length());
     let retriever = retriever(config, steps, &cpu)?;
     let evaluation = evaluation(config);
@@ -129,9 +129,9 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
 
 /// Predicted bytes of the base weights on the config's device, which this machine may not have.
 pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
-    let typed = config.language_model().ok()?.compute_dtype;
+    let configured = config.language_model().ok()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu).ok()?;
-    let compute_dtype = compute_dtype(config.device, typed, &cpu).ok()?;
+    let compute_dtype = compute_dtype(config.device, configured, &cpu).ok()?;
     Some(base_weight_bytes(model, compute_dtype, false) as u64)
 }
 
@@ -145,12 +145,12 @@ fn known_steps(length: RunLength) -> Option<u64> {
 /// Compute dtype on the config's device, which this machine may not have.
 fn compute_dtype(
     device: config::Device,
-    typed: config::ComputeDtype,
+    configured: config::ComputeDtype,
     cpu: &Device,
 ) -> Result<ComputeDtype, Error> {
-    match (device, typed) {
+    match (device, configured) {
         (config::Device::Cuda(_), config::ComputeDtype::Auto) => Ok(ComputeDtype::Bf16),
-        _ => settings::compute_dtype(typed, cpu),
+        _ => settings::compute_dtype(configured, cpu),
     }
 }
 
@@ -169,9 +169,9 @@ fn evaluation(config: &Config) -> Option<EvaluationWork> {
         return None;
     }
     let generates = |suite: &Suite| suite.needs().generator;
-    let most = config.eval.max_samples.unwrap_or(MAX_ROWS).min(MAX_ROWS);
+    let max_rows = config.eval.max_samples.unwrap_or(MAX_ROWS).min(MAX_ROWS);
     let n_rows = if config.eval.suites.iter().any(generates) {
-        config.eval.batch_size.min(most)
+        config.eval.batch_size.min(max_rows)
     } else {
         0
     };
@@ -218,7 +218,7 @@ fn retriever(
     let n_texts = n_all.min(retriever.mini_batch_size.unwrap_or(usize::MAX));
     let dir = &retriever.model_name_or_path;
     let length = match (retriever.max_seq_length, is_assumed) {
-        (Some(typed), _) => typed,
+        (Some(configured), _) => configured,
         (None, true) => MAX_SEQ_LENGTH,
         (None, false) => {
             let rules = SentenceTransformer::read(dir, shape.hidden_size)?;

@@ -259,9 +259,9 @@ impl KeptBlocks {
 
     /// Creates the rule for a CPU with `free_bytes` of free memory.
     pub(crate) fn on_cpu(free_bytes: f64, shape: RunShape) -> Self {
-        let most = MAX_WEIGHT_MULTIPLE * shape.weight_bytes();
+        let max_bytes = MAX_WEIGHT_MULTIPLE * shape.weight_bytes();
         let budget = Budget {
-            bytes: (CPU_SHARE * free_bytes).min(most),
+            bytes: (CPU_SHARE * free_bytes).min(max_bytes),
             bytes_per_token: 0.0,
         };
         Self::within(budget, shape, 0.0)

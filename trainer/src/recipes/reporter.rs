@@ -268,7 +268,7 @@ impl Reporter {
     pub(crate) fn timing(&mut self, timing: &StepTiming, loss: f64) -> Result<(), Error> {
         let retriever_seconds = timing
             .retriever
-            .map_or(0.0, |spent| spent.retriever_seconds);
+            .map_or(0.0, |retriever_time| retriever_time.retriever_seconds);
         self.pace.record_step(timing.seconds + retriever_seconds);
         self.last_loss = Some(loss);
         self.show_progress(timing.step as f64, self.last_loss, 0.0);
@@ -316,7 +316,7 @@ impl Reporter {
     /// The file cannot be written.
     pub(crate) fn retriever(&mut self, line: &RetrieverLine, is_alone: bool) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
-        let spent = self.window.retriever;
+        let retriever_time = self.window.retriever;
         if is_alone {
             self.epoch = line.epoch;
         }
@@ -327,7 +327,8 @@ impl Reporter {
             loss: line.loss,
             grad_norm: line.grad_norm,
             learning_rate: line.learning_rate,
-            pairs_per_sec: spent.retriever_pairs as f64 / spent.retriever_seconds.max(1e-9),
+            pairs_per_sec: retriever_time.retriever_pairs as f64
+                / retriever_time.retriever_seconds.max(1e-9),
             timing,
         }));
         Ok(())

@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
                 self.state.step as f64,
             );
             let mut watch = |done: f64| {
-                // A GPU runs asynchronously: wait until the queued work is done.
+                // A GPU has only queued the work at this point, so its progress is unknown.
                 if shows_parts {
                     let tokens = n_before as f64 + done * micro_batch.n_tokens() as f64;
                     // Report less than 1, because the optimizer update is still missing.

@@ -113,7 +113,7 @@ fn whole_weight_differences(adapter: &Adapter, whole_weights: &[WholeWeight]) ->
     (has != expected).then(|| {
         let modules = adapter.config.modules_to_save.clone().unwrap_or_default();
         format!(
-            "its modules_to_save are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
+            "its fully trained weights are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
         )
     })
 }

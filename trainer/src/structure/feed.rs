@@ -188,12 +188,12 @@ impl Preparing {
         from: &Receiver<ReadItem>,
         to: &SyncSender<FeedItem>,
     ) -> Result<(), SendError<FeedItem>> {
-        let most = self
+        let max_items = self
             .upstream
             .as_ref()
             .map_or(1, |upstream| upstream.concurrency);
         loop {
-            let (read, is_end) = receive_up_to(from, most);
+            let (read, is_end) = receive_up_to(from, max_items);
             if !self.send_prepared(read, to)? {
                 return Ok(());
             }
@@ -291,13 +291,13 @@ impl Preparing {
     }
 }
 
-/// Receives at least one and at most `most` items. Also returns whether the channel is closed.
-fn receive_up_to<T>(from: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
+/// Receives at least one and at most `max_items` items. Also returns whether the channel is closed.
+fn receive_up_to<T>(from: &Receiver<T>, max_items: usize) -> (Vec<T>, bool) {
     let Ok(first) = from.recv() else {
         return (Vec::new(), true);
     };
     let mut all = vec![first];
-    while all.len() < most {
+    while all.len() < max_items {
         match from.recv_timeout(MAX_WAIT) {
             Ok(next) => all.push(next),
             Err(RecvTimeoutError::Timeout) => break,

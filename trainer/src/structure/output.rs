@@ -221,11 +221,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let (path, growing) = unfinished(dir.path());
         assert_eq!(earlier_rows(&path), [0, 1, 2]);
-        let whole = std::fs::read(&growing).expect("there");
-        let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let complete = std::fs::read(&growing).expect("there");
+        let ends = complete
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n');
         let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
         for at in 0..ends[3] {
-            let mut bytes = whole.clone();
+            let mut bytes = complete.clone();
             bytes[at] ^= 1;
             std::fs::write(&growing, bytes).expect("written");
             let mut expected = vec![0, 1, 2];

@@ -342,8 +342,8 @@ fn ranks_heads_and_targets_have_separate_rows() {
     assert_eq!(llama_cpp, "refused: the base has no output.weight");
     assert!(compatibility(&head, PLAIN).unwrap().whole.verdicts[2].is_ok());
 
-    let odd = adapter(&[("model.layers.0.mlp.experts", 4)]);
-    let table = compatibility(&odd, PLAIN).unwrap();
+    let unmappable = adapter(&[("model.layers.0.mlp.experts", 4)]);
+    let table = compatibility(&unmappable, PLAIN).unwrap();
     let refused = |verdict: &Verdict| matches!(verdict, Verdict::Refused(_));
     assert!(table.whole.verdicts[1..].iter().all(refused));
     assert_eq!(table.rows.len(), 3);

@@ -208,14 +208,14 @@ fn an_adapter_that_cannot_be_written_leaves_no_file() {
     let strange = adapter(&[("lm_head", 2, 9), ("model.layers.0.mlp.experts", 2, 4)]);
     let strange_scalings = scalings(&[("lm_head", 2, 2.0), ("model.layers.0.mlp.experts", 2, 2.0)]);
     let infinite = scalings(&[(Q, 2, f64::INFINITY)]);
-    let odd = adapter(&[(Q, 2, 6)]);
-    let whole = adapter(&[(Q, 2, 8)]);
+    let odd_rows = adapter(&[(Q, 2, 6)]);
+    let even_rows = adapter(&[(Q, 2, 8)]);
     for (adapter, scalings, part) in [
         (&diverged, &plain, "lora_b has the value NaN at element"),
         (&large, &plain, "is 100000, beyond the range of F16"),
         (&half, &plain, "the other half of"),
-        (&whole, &infinite, "has scaling inf"),
-        (&odd, &plain, "6 rows do not divide into 2 heads"),
+        (&even_rows, &infinite, "has scaling inf"),
+        (&odd_rows, &plain, "6 rows do not divide into 2 heads"),
         (
             &strange,
             &strange_scalings,

@@ -152,8 +152,8 @@ fn common_alpha(scaled: &[(Pair<'_>, f64)]) -> f32 {
             None => counts.push((alpha, 1)),
         }
     }
-    let most = counts.iter().map(|(_, count)| *count).max();
-    let common = counts.iter().find(|(_, count)| Some(*count) == most);
+    let max_count = counts.iter().map(|(_, count)| *count).max();
+    let common = counts.iter().find(|(_, count)| Some(*count) == max_count);
     common.map_or(1.0, |(alpha, _)| *alpha)
 }
 

@@ -49,7 +49,7 @@ pub(in crate::commands) fn run(
         let dir = &args.pipeline.output;
         let plans = with_model_info(&args.generator, |model| Ok(pipeline.plan(dir, model)?))?;
         print_plan(&args.pipeline, &plans)?;
-        let most = CallLimits {
+        let limits = CallLimits {
             edges: args
                 .seen_from
                 .is_none()
@@ -57,7 +57,7 @@ pub(in crate::commands) fn run(
             tasks: args.rows,
             all: args.max_api_calls,
         };
-        return print_calls(&goat, pipeline.catalogue(), most);
+        return print_calls(&goat, pipeline.catalogue(), limits);
     }
     let catalogue = pipeline.catalogue().clone();
     // Read this file first, so that errors in it cost no request.

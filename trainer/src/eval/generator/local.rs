@@ -45,7 +45,7 @@ impl LocalGenerator<'_> {
                 rewritten: None,
             })
             .collect();
-        let mut again: Vec<(usize, Rewritten)> = Vec::new();
+        let mut retries: Vec<(usize, Rewritten)> = Vec::new();
         let mut first = |number: usize, written: &Completion| -> Result<(), Error> {
             let prompt = &prompts[number];
             let grammar = match prompt.constraint {
@@ -54,7 +54,7 @@ impl LocalGenerator<'_> {
             };
             match grammar.and_then(|grammar| grammar.second_attempt(written, prompt.max_new_tokens))
             {
-                Some(rewritten) => again.push((number, rewritten)),
+                Some(rewritten) => retries.push((number, rewritten)),
                 None => finished(number, written)?,
             }
             Ok(())
@@ -62,12 +62,12 @@ impl LocalGenerator<'_> {
         let Some(mut texts) = self.write_once(&all, watch, &mut first)? else {
             return Ok(None);
         };
-        if again.is_empty() {
+        if retries.is_empty() {
             return Ok(Some(texts));
         }
-        again.sort_unstable_by_key(|(number, _)| *number);
+        retries.sort_unstable_by_key(|(number, _)| *number);
         let mut all: Vec<Option<PendingPrompt<'_>>> = all.into_iter().map(Some).collect();
-        let rewritten = again.iter().filter_map(|&(number, rewritten)| {
+        let rewritten = retries.iter().filter_map(|&(number, rewritten)| {
             let prompt = all[number].take()?;
             Some(PendingPrompt {
                 rewritten: Some(rewritten),
@@ -78,7 +78,7 @@ impl LocalGenerator<'_> {
         let Some(completions) = self.write_once(&rewritten, watch, finished)? else {
             return Ok(None);
         };
-        for ((number, _), completions) in again.into_iter().zip(completions) {
+        for ((number, _), completions) in retries.into_iter().zip(completions) {
             texts[number] = completions;
         }
         Ok(Some(texts))
