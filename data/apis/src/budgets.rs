@@ -1,5 +1,5 @@
-//! Input limits. Each constant gives its reason here; docs/limits.md tells users which input
-//! exceeds it and what to do.
+//! Input limits. The comment of each constant gives its reason. docs/limits.md tells users which
+//! input exceeds a limit, and what to do.
 
 /// Maximum bytes that all operations of an OpenAPI specification may copy from it in total, because
 /// a shared component is copied into each operation. GitHub's specification has a thousand
@@ -7,8 +7,8 @@
 pub const SPEC_BYTES: usize = 512 << 20;
 
 /// Maximum number of schema nodes visited while references are followed for all operations of an
-/// OpenAPI specification; takes about ten seconds. Stripe's objects all reference each other and
-/// need a few million.
+/// OpenAPI specification. Visiting all of them takes about ten seconds. Stripe's objects all
+/// reference each other and need a few million.
 pub const SPEC_PARTS: usize = 10_000_000;
 
 /// Maximum length of a chain of `$ref`s. Public specifications have chains of two or three.

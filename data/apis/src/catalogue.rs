@@ -1,5 +1,5 @@
-//! All APIs of a task by call name, in source order, so an index of documents and a catalogue
-//! agree.
+//! All APIs of a task by call name, in source order, so that their positions equal those in an
+//! index of the documents.
 //!
 //! Two documents with the same call name are an error because a call would be ambiguous. Real
 //! collections contain duplicates; [`ApiCatalogue::without_duplicates`] keeps the first document of
@@ -55,12 +55,15 @@ impl ApiCatalogue {
     /// - two documents have the same call name; the error gives both locations
     pub fn read(path: &Path) -> Result<Self, ToolsError> {
         let documents = documents_with_locations(path)?;
-        let places: Vec<String> = documents.iter().map(|(place, _)| place.clone()).collect();
+        let locations: Vec<String> = documents
+            .iter()
+            .map(|(location, _)| location.clone())
+            .collect();
         let documents = documents
             .into_iter()
             .map(|(_, document)| document)
             .collect();
-        Self::with_locations(documents, |i| places[i].clone())
+        Self::with_locations(documents, |i| locations[i].clone())
     }
 
     fn with_locations(
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn two_documents_of_one_name_are_an_error_that_names_both_places() {
+    fn two_documents_of_one_name_are_an_error_that_names_both_locations() {
         let text = line("A", "x") + "\n" + &line("B", "x") + &line("A", "x");
         let (_folder, path) = write("docs.jsonl", &text);
         let message = ApiCatalogue::read(&path).expect_err("twice").to_string();

@@ -34,7 +34,8 @@ impl Trajectory {
             })
     }
 
-    /// Like [`Trajectory::check`], for the row at `location` of a file, with this rule for formats.
+    /// Like [`Trajectory::check`], for the row at `location` of a file, with `formats` as the rule
+    /// for formats.
     pub(super) fn check_at(
         &self,
         location: &str,
@@ -217,8 +218,8 @@ mod tests {
         row["calls"][1]["name"] = json!("Tune/Singers");
         assert_eq!(
             fault(row),
-            "r1: calls[1].name: no API is called \"Tune/Singers\", did you mean \"Tune/Singer\"?; \
-             add it to the API documents or correct the name"
+            "r1: calls[1].name: no API is called \"Tune/Singers\", did you mean \"Tune/Singer\"? \
+             Add it to the API documents or correct the name"
         );
     }
 
@@ -267,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_must_be_a_parameter_and_a_required_one_must_be_there() {
+    fn arguments_must_be_parameters_and_required_ones_must_be_given() {
         let mut row = trajectory(0);
         row["calls"][1]["arguments"] = json!({"id": 3, "lmit": 2});
         assert_eq!(
             fault(row),
             "r1: calls[1].arguments.lmit: Tune/Singer has no such parameter, did you mean \
-             \"limit\"?; known parameters: id, lang, q, limit; fix the call or the API's document"
+             \"limit\"? Known parameters: id, lang, q, limit; fix the call or the API's document"
         );
         let mut row = trajectory(0);
         row["calls"][1]["arguments"] = json!({"q": 3, "lang": "de"});
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(check(json!("3")), Ok(()));
         assert_eq!(
             check(json!("three")).expect_err("no number"),
-            "r1: calls[0].arguments.id is the text \"three\", but Tune/Singer declares it as NUMBER; \
+            "r1: calls[0].arguments.id is the string \"three\", but Tune/Singer declares it as NUMBER; \
              fix the call or the type in the API's document"
         );
         let message = check(json!([3])).expect_err("a list");
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_argument_must_come_from_something_in_the_output() {
+    fn a_derivation_path_must_match_the_output() {
         let output = json!({"results": [{"a.b": 1}, {"id": 3, "tags": ["x", "y"]}], "none": [],
             "cut": "{\"id\": 3, ..."});
         for (path, is_there) in [

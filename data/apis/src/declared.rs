@@ -142,10 +142,10 @@ impl ApiParameter {
     /// non-numeric string for a number, and a list, object or null for a scalar, are refused; none
     /// of the data sets examined contains them.
     ///
-    /// A number therefore passes for a `STRING`. HTTP requests send it as text, recordings treat 7
-    /// and "7" as equal, and fixed responses ignore values. Only the invented APIs refuse it, as
-    /// they refuse a string for a number. Documents do not specify which of these executes the
-    /// calls, and the trajectories of the invented APIs contain only calls that succeeded.
+    /// A number therefore passes for a `STRING`: HTTP requests send it as text, recordings treat 7
+    /// and "7" as equal, and fixed responses ignore values. Only the synthetic APIs refuse it, as
+    /// they refuse a string for a number. A document does not specify what executes its calls, and
+    /// the trajectories of the synthetic APIs contain only calls that succeeded.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         let Some(name) = json_type(&self.kind) else {
             return true;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_a_declared_type_pass_and_those_that_cannot_be_meant_do_not() {
+    fn values_that_contradict_the_declared_type_are_refused() {
         for (kind, good, bad) in [
             ("STRING", json!(["", "7", 7.5, true]), json!([null, [], {}])),
             (

@@ -78,8 +78,8 @@ pub fn import_apibank_dialogues(
 ) -> Result<Vec<DialogueStep>, ToolsError> {
     let mut steps = Vec::new();
     for line in JsonLines::open(path)? {
-        let (place, row) = line?;
-        push_steps(&row, catalogue, &mut steps).map_err(|error| error.at(place))?;
+        let (location, row) = line?;
+        push_steps(&row, catalogue, &mut steps).map_err(|error| error.at(location))?;
     }
     if steps.is_empty() {
         let what = "steps of dialogues";

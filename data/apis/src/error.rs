@@ -110,7 +110,7 @@ pub enum ToolsError {
     },
 
     /// A field that the layout does not have.
-    #[error("unknown field {field:?}{hint}; use one of {known}")]
+    #[error("unknown field {field:?}{}", remedy_after(hint, &format!("use one of {known}")))]
     UnknownField {
         /// Path of the field.
         field: String,
@@ -120,12 +120,12 @@ pub enum ToolsError {
         known: String,
     },
 
-    /// A field is given in both spellings.
+    /// A field is given under both of its names.
     #[error("{field} and {other} are the same field; keep one of them")]
     FieldTwice {
-        /// Path of the field in its long spelling.
+        /// Path of the field, with its long name.
         field: String,
-        /// The field in its short spelling.
+        /// The short name of the field.
         other: &'static str,
     },
 
@@ -176,7 +176,7 @@ pub enum ToolsError {
     },
 
     /// A call names an API without a document, or a tool that its row does not declare.
-    #[error("{field}: no {} is called {name:?}{hint}; {}", by.noun(), by.fix_name())]
+    #[error("{field}: no {} is called {name:?}{}", by.noun(), remedy_after(hint, by.fix_name()))]
     UnknownApi {
         /// Path of the name, such as `calls[1].name`.
         field: String,
@@ -227,7 +227,8 @@ pub enum ToolsError {
 
     /// A call has an argument that its API or tool does not declare.
     #[error(
-        "{field}: {api} has no such parameter{hint}; known parameters: {known}; {}", by.fix_argument()
+        "{field}: {api} has no such parameter{}; {}",
+        remedy_after(hint, &format!("known parameters: {known}")), by.fix_argument()
     )]
     UnknownArgument {
         /// Path of the argument, such as `calls[1].arguments.amount`.
@@ -360,6 +361,18 @@ impl Fault for ToolsError {
             Self::At { place, error } => Some((place, error.to_string())),
             _ => None,
         }
+    }
+}
+
+/// Appends a remedy to a message that ends with `hint`: as a new sentence if the hint is a question,
+/// and after a semicolon if it is empty.
+fn remedy_after(hint: &str, remedy: &str) -> String {
+    let mut characters = remedy.chars();
+    match characters.next() {
+        Some(first) if !hint.is_empty() => {
+            format!("{hint} {}{}", first.to_uppercase(), characters.as_str())
+        }
+        _ => format!("; {remedy}"),
     }
 }
 

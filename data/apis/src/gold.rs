@@ -108,10 +108,10 @@ pub fn import_stabletoolbench_queries(path: &Path) -> Result<Vec<GoldPath>, Tool
     each_row(path, |row, id| {
         let fields = Fields::new(row, id, "a query needs query and relevant APIs")?;
         let call = |(i, pair): (usize, &Value)| {
-            let place = || format!("{}[{i}]", fields.path(APIS));
+            let location = || format!("{}[{i}]", fields.path(APIS));
             let names = pair.as_array().map(Vec::as_slice);
             let Some([Value::String(tool), Value::String(api)]) = names else {
-                return Err(wrong_type(&place(), pair, EXPECTED));
+                return Err(wrong_type(&location(), pair, EXPECTED));
             };
             Ok(GoldCall::from_name(format!(
                 "{}/{}",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn dirty_endpoints_take_the_names_of_the_specification() {
+    fn endpoints_get_the_names_of_the_specification() {
         let (_folder, path) = write(&json!([
             {"query": " who? ", "solution": ["GET /search/film ", " GET /person/{film_id}/films"]},
             {"query": "which?", "solution": ["GET  /track/{id}"]},

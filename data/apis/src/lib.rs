@@ -42,8 +42,8 @@ pub use gold::{
     GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
 };
 pub use import::{
-    ApiBankSet, ApiOperation, ExampleResponses, ImportedApis, LeftOut, OpenApiOptions,
-    OperationBody, OperationNames, ParameterLocation, ParameterPlace, ParameterStyle,
+    ApiBankSet, ApiOperation, ExampleResponses, ImportedApis, LeftOut, LocatedParameter,
+    OpenApiOptions, OperationBody, OperationNames, ParameterLocation, ParameterStyle,
     RequestBodies, apibank_documents, import_apibank, import_mcp_file, import_mcp_tools,
     import_openapi, import_openapi_examples, import_openapi_examples_file, import_openapi_file,
     import_openapi_operations, import_openapi_operations_file, import_stabletoolbench,

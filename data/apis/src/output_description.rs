@@ -19,7 +19,7 @@ const DESCRIPTION_CHARS: usize = 100;
 const ALL_CHARS: usize = 2_000;
 
 /// Generic response descriptions that contain no information.
-const EMPTY_WORDS: [&str; 20] = [
+const GENERIC_DESCRIPTIONS: [&str; 20] = [
     "200",
     "200 ok",
     "201",
@@ -57,7 +57,7 @@ pub(super) fn describe_output(document: &ApiDocument) -> String {
     join_description(description, fields, schema)
 }
 
-/// Like `returned`, for a retriever: lists only the names of fields.
+/// Like [`describe_output`], for a retriever: lists only the names of fields.
 pub(super) fn list_output_fields(document: &ApiDocument) -> String {
     let description = collapse_white_space(&document.output_description);
     let Some(schema) = &document.output_schema else {
@@ -74,9 +74,9 @@ pub(super) fn list_output_fields(document: &ApiDocument) -> String {
 fn join_description(description: String, fields: String, schema: &Value) -> String {
     let is_nothing = schema.get("type").is_some_and(|kind| kind == "null");
     let bare = description.trim_end_matches(['.', '!']).to_lowercase();
-    let says_nothing = description.is_empty() || EMPTY_WORDS.contains(&bare.as_str());
-    match (says_nothing, fields.is_empty()) {
-        _ if is_nothing && says_nothing => "nothing.".to_owned(),
+    let is_generic = description.is_empty() || GENERIC_DESCRIPTIONS.contains(&bare.as_str());
+    match (is_generic, fields.is_empty()) {
+        _ if is_nothing && is_generic => "nothing.".to_owned(),
         _ if is_nothing => description,
         (true, true) => description,
         (true, false) => format!("{fields}."),
@@ -189,21 +189,22 @@ impl DescriptionWriter {
 
 /// The schema, or its first non-empty alternative.
 fn branch(schema: &Value) -> &Value {
-    const MOST: usize = 8;
-    let mut here = schema;
-    for _ in 0..MOST {
+    const MAX_ALTERNATIVES: usize = 8;
+    let mut current = schema;
+    for _ in 0..MAX_ALTERNATIVES {
         let has_own = ["properties", "items", "type"]
             .iter()
-            .any(|key| here.get(key).is_some_and(|own| !own.is_array()));
-        let forms = ["oneOf", "anyOf", "allOf"].iter();
-        let forms = forms.filter_map(|key| here.get(key)?.as_array());
-        let is_something = |form: &&Value| form.get("type").is_none_or(|kind| kind != "null");
-        match forms.flatten().find(is_something) {
-            Some(form) if !has_own => here = form,
+            .any(|key| current.get(key).is_some_and(|own| !own.is_array()));
+        let alternatives = ["oneOf", "anyOf", "allOf"].iter();
+        let alternatives = alternatives.filter_map(|key| current.get(key)?.as_array());
+        let is_something =
+            |alternative: &&Value| alternative.get("type").is_none_or(|kind| kind != "null");
+        match alternatives.flatten().find(is_something) {
+            Some(alternative) if !has_own => current = alternative,
             _ => break,
         }
     }
-    here
+    current
 }
 
 /// Plural of a type: `list of strings` gives `lists of strings`.

@@ -4,8 +4,8 @@
 //! to its string form, and a list or object to its JSON. Values inside lists and objects must match
 //! the schema exactly, because nothing converts them before the request is sent.
 //!
-//! Formats such as `date` are asserted in trajectories for training. They are annotations in
-//! evaluation, where the server decides, and where benchmarks have other values.
+//! Formats such as `date` are asserted in trajectories for training. In evaluation they are
+//! annotations, because the server decides there and benchmarks contain other values.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -104,8 +104,8 @@ impl fmt::Debug for ParameterSchema {
 }
 
 impl ApiDocument {
-    /// Checks the arguments at `field` against the types and schemas of the parameters, whose
-    /// formats follow this rule.
+    /// Checks the arguments at `field` against the types and schemas of the parameters, with
+    /// `formats` as the rule for the formats of the schemas.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl ApiDocument {
                     return Err(ToolsError::ArgumentOfOtherType {
                         field,
                         found: match value {
-                            Value::String(text) => format!("the text {text:?}"),
+                            Value::String(text) => format!("the string {text:?}"),
                             Value::Number(number) => format!("the number {number}"),
                             other => kind_of(other).to_owned(),
                         },
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_value_where_the_schema_names_it_and_json_carries_it() {
+    fn null_is_accepted_if_the_schema_names_it_and_the_location_is_json() {
         let parameter = |location: &str, schema: Value| ApiParameter {
             location: location.to_owned(),
             schema: Some(ParameterSchema::new(schema)),

@@ -21,7 +21,7 @@ use super::error::ToolsError;
 /// # Errors
 ///
 /// - the file cannot be read or decompressed, or has more than 2 GiB
-/// - it is not UTF-8; the error names UTF-16 if it is that
+/// - it is not UTF-8; if it is UTF-16, the error says so
 pub fn read_text(path: &Path) -> Result<String, ToolsError> {
     read_text_within(path, DOCUMENT_BYTES)
 }
@@ -177,9 +177,9 @@ impl Iterator for JsonLines {
 
     fn next(&mut self) -> Option<Self::Item> {
         let line = self.lines.next()?;
-        Some(line.and_then(|(place, text)| match (self.parse)(&text) {
-            Ok(value) => Ok((place, value)),
-            Err(error) => Err(ToolsError::from_row_json(error).at(place)),
+        Some(line.and_then(|(location, text)| match (self.parse)(&text) {
+            Ok(value) => Ok((location, value)),
+            Err(error) => Err(ToolsError::from_row_json(error).at(location)),
         }))
     }
 }
@@ -286,9 +286,9 @@ mod tests {
         for bytes in [gzip(&deep), deep.into_bytes()] {
             let file = file(&bytes);
             let mut lines = JsonLines::open(file.path()).expect("opens");
-            let of_line = lines.next().expect("a line").expect_err("deep").to_string();
-            let of_document = read_json(file.path()).expect_err("deep").to_string();
-            for error in [of_line, of_document] {
+            let line_error = lines.next().expect("a line").expect_err("deep").to_string();
+            let document_error = read_json(file.path()).expect_err("deep").to_string();
+            for error in [line_error, document_error] {
                 assert!(error.contains("nested deeper than 127 levels"), "{error}");
             }
         }
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_truncated_gzip_file_is_an_error_and_ends() {
-        let whole = gzip(&"{\"a\": 1}\n".repeat(1_000));
-        let file = file(&whole[..whole.len() - 12]);
+        let compressed = gzip(&"{\"a\": 1}\n".repeat(1_000));
+        let file = file(&compressed[..compressed.len() - 12]);
         let results: Vec<_> = JsonLines::open(file.path()).expect("opens").collect();
         let error = results.last().expect("lines").as_ref().expect_err("cut");
         assert!(error.to_string().contains("cannot read"), "{error}");

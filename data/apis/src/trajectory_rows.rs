@@ -74,18 +74,18 @@ pub fn read_distinct_trajectories(
             formats: FormatRule::Annotated,
             ..CheckedTrajectories::new(records, catalogue)
         })
-        .flat_map(|mut reader| iter::from_fn(move || reader.next_placed()));
-    let mut places: HashMap<String, String> = HashMap::new();
+        .flat_map(|mut reader| iter::from_fn(move || reader.next_located()));
+    let mut locations_by_id: HashMap<String, String> = HashMap::new();
     let distinct = rows.take(limit).map(|row| {
-        let (place, row) = row?;
-        match places.entry(row.id.clone()) {
+        let (location, row) = row?;
+        match locations_by_id.entry(row.id.clone()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(place);
+                vacant.insert(location);
                 Ok(row)
             }
             Entry::Occupied(first) => {
                 let (id, first) = (row.id, first.get().clone());
-                Err(ToolsError::DuplicateTrajectory { id, first }.at(place))
+                Err(ToolsError::DuplicateTrajectory { id, first }.at(location))
             }
         }
     });
@@ -111,11 +111,11 @@ impl<'c> CheckedTrajectories<'c> {
         }
     }
 
-    fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
-        let row = self.rows.next_placed()?;
-        Some(row.and_then(|(place, row)| {
-            row.check_at(&place, self.catalogue, self.formats)?;
-            Ok((place, row))
+    fn next_located(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
+        let row = self.rows.next_located()?;
+        Some(row.and_then(|(location, row)| {
+            row.check_at(&location, self.catalogue, self.formats)?;
+            Ok((location, row))
         }))
     }
 }
@@ -124,7 +124,7 @@ impl Iterator for CheckedTrajectories<'_> {
     type Item = Result<Trajectory, ToolsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.next_placed()?.map(|(_, row)| row))
+        Some(self.next_located()?.map(|(_, row)| row))
     }
 }
 
@@ -132,7 +132,7 @@ impl Iterator for TrajectoryReader {
     type Item = Result<Trajectory, ToolsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.next_placed()?.map(|(_, row)| row))
+        Some(self.next_located()?.map(|(_, row)| row))
     }
 }
 
@@ -149,11 +149,11 @@ impl TrajectoryReader {
     pub fn with_locations(
         mut self,
     ) -> impl Iterator<Item = Result<(String, Trajectory), ToolsError>> {
-        iter::from_fn(move || self.next_placed())
+        iter::from_fn(move || self.next_located())
     }
 
     /// The next row with its location `file:line`.
-    fn next_placed(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
+    fn next_located(&mut self) -> Option<Result<(String, Trajectory), ToolsError>> {
         let Some(line) = self.lines.next() else {
             let is_empty = !self.is_done && !self.lines.has_any();
             self.is_done = true;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(first.calls[1].derived["id"].call, 0);
         assert_eq!(first.calls[1].output, Value::Null);
         let json = serde_json::to_value(first).expect("written");
-        assert_eq!(json, long_form(), "what is written is the long form");
+        assert_eq!(json, long_form(), "rows are written in the long form");
         assert_eq!(
             &serde_json::from_value::<Trajectory>(json).expect("read"),
             first

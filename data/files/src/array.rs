@@ -245,9 +245,9 @@ mod tests {
             match items.next_record() {
                 Ok(None) => return records,
                 Ok(Some(item)) => {
-                    let place = items.location();
+                    let location = items.location();
                     let item = String::from_utf8(item).expect("UTF-8");
-                    records.push(Ok(format!("{place} {item}")));
+                    records.push(Ok(format!("{location} {item}")));
                 }
                 Err(error) => {
                     records.push(Err(error.to_string()));

@@ -66,11 +66,13 @@ impl ArrowBatches {
         let length = file.metadata()?.len();
         let footer = footer(&mut file, length)?;
         let footer = root_as_footer(&footer)
-            .map_err(|error| damaged(format!("its footer cannot be read: {error}")))?;
+            .map_err(|error| damaged_file(format!("its footer cannot be read: {error}")))?;
         let dictionaries =
             MessageBlock::read_all(footer.dictionaries().into_iter().flatten(), length)?;
         let blocks = MessageBlock::read_all(footer.recordBatches().into_iter().flatten(), length)?;
-        let schema = footer.schema().ok_or_else(|| damaged("it has no schema"))?;
+        let schema = footer
+            .schema()
+            .ok_or_else(|| damaged_file("it has no schema"))?;
         check_little_endian(schema)?;
         let mut batches = Self {
             schema: Arc::new(convert::try_fb_to_schema(schema)?),
@@ -94,10 +96,10 @@ impl ArrowBatches {
 
     pub(crate) fn from_stream(file: File) -> Result<Self, ColumnFault> {
         let mut reader = BufReader::with_capacity(1 << 16, file);
-        let first = next_part(&mut reader)?.ok_or_else(|| damaged("it is empty"))?;
+        let first = next_part(&mut reader)?.ok_or_else(|| damaged_file("it is empty"))?;
         let message = message(&first.metadata)?;
         let schema = message.header_as_schema();
-        let schema = schema.ok_or_else(|| damaged("it does not begin with a schema"))?;
+        let schema = schema.ok_or_else(|| damaged_file("it does not begin with a schema"))?;
         check_little_endian(schema)?;
         Ok(Self {
             schema: Arc::new(convert::try_fb_to_schema(schema)?),
@@ -138,7 +140,7 @@ impl ArrowBatches {
             MessageHeader::RecordBatch => {
                 let batch = message
                     .header_as_record_batch()
-                    .ok_or_else(|| damaged("a batch has no header"))?;
+                    .ok_or_else(|| damaged_file("a batch has no header"))?;
                 let dictionary_bytes: usize = self.dictionary_bytes.values().sum();
                 check_size(dictionary_bytes.saturating_add(decoded_bytes(batch, &part.body)?))?;
                 let n_rows = usize::try_from(batch.length()).unwrap_or(usize::MAX);
@@ -155,10 +157,10 @@ impl ArrowBatches {
             MessageHeader::DictionaryBatch => {
                 let batch = message
                     .header_as_dictionary_batch()
-                    .ok_or_else(|| damaged("a dictionary has no header"))?;
+                    .ok_or_else(|| damaged_file("a dictionary has no header"))?;
                 let values = batch
                     .data()
-                    .ok_or_else(|| damaged("a dictionary has no values"))?;
+                    .ok_or_else(|| damaged_file("a dictionary has no values"))?;
                 let bytes = decoded_bytes(values, &part.body)?;
                 let dictionary_total = self.dictionary_bytes.entry(batch.id()).or_default();
                 *dictionary_total = if batch.isDelta() {
@@ -172,7 +174,7 @@ impl ArrowBatches {
                 Ok(None)
             }
             MessageHeader::NONE => Ok(None),
-            other => Err(damaged(format!("a message is {other:?}, not a batch"))),
+            other => Err(damaged_file(format!("a message is {other:?}, not a batch"))),
         }
     }
 }
@@ -195,9 +197,10 @@ impl MessageBlock {
             .collect()
     }
 
-    /// Reads a block of a file of this length.
+    /// Reads the location of a message from a block of the footer; `length` is the length of the
+    /// file.
     fn from_block(block: &arrow_ipc::Block, length: u64) -> Result<Self, ColumnFault> {
-        let outside = || damaged("a batch is outside the file");
+        let outside = || damaged_file("a batch is outside the file");
         let number = |n: i64| u64::try_from(n).map_err(|_| outside());
         let block_range = Self {
             offset: number(block.offset())?,
@@ -223,14 +226,14 @@ impl MessageBlock {
         };
         let metadata = metadata.get(begin..).map(<[u8]>::to_vec);
         Ok(Part {
-            metadata: metadata.ok_or_else(|| damaged("a message has no header"))?,
+            metadata: metadata.ok_or_else(|| damaged_file("a message has no header"))?,
             body: Buffer::from_vec(exactly(file, self.body)?),
         })
     }
 }
 
 fn footer(file: &mut File, length: u64) -> Result<Vec<u8>, ColumnFault> {
-    let cut_off = || damaged("the file is cut off");
+    let cut_off = || damaged_file("the file is cut off");
     let end = length.checked_sub(TRAILER_BYTES).ok_or_else(cut_off)?;
     let mut trailer = [0; TRAILER_BYTES as usize];
     file.seek(SeekFrom::Start(end))?;
@@ -255,11 +258,11 @@ fn next_part(reader: &mut BufReader<File>) -> Result<Option<Part>, ColumnFault> 
     }
     let length = match i32::from_le_bytes(length) {
         0 => return Ok(None),
-        length => u64::try_from(length).map_err(|_| damaged("a message has no length"))?,
+        length => u64::try_from(length).map_err(|_| damaged_file("a message has no length"))?,
     };
     let metadata = exactly(reader, length)?;
     let body = u64::try_from(message(&metadata)?.bodyLength());
-    let body = body.map_err(|_| damaged("a batch has no length"))?;
+    let body = body.map_err(|_| damaged_file("a batch has no length"))?;
     check_size(usize::try_from(body).unwrap_or(usize::MAX))?;
     let body = Buffer::from_vec(exactly(reader, body)?);
     Ok(Some(Part { metadata, body }))
@@ -271,19 +274,19 @@ fn exactly(reader: &mut impl Read, n: u64) -> Result<Vec<u8>, ColumnFault> {
     reader.take(n).read_to_end(&mut bytes)?;
     match bytes.len() as u64 == n {
         true => Ok(bytes),
-        false => Err(damaged("the file is cut off")),
+        false => Err(damaged_file("the file is cut off")),
     }
 }
 
 fn message(metadata: &[u8]) -> Result<Message<'_>, ColumnFault> {
     root_as_message(metadata)
-        .map_err(|error| damaged(format!("the header of a message cannot be read: {error}")))
+        .map_err(|error| damaged_file(format!("the header of a message cannot be read: {error}")))
 }
 
 fn check_little_endian(schema: arrow_ipc::Schema<'_>) -> Result<(), ColumnFault> {
     match schema.endianness().equals_to_target_endianness() {
         true => Ok(()),
-        false => Err(damaged(
+        false => Err(damaged_file(
             "its numbers are big-endian, which is not supported",
         )),
     }
@@ -294,7 +297,7 @@ fn decoded_bytes(batch: arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<usize
     let codec = batch.compression().map(|compression| compression.codec());
     let mut sum = 0_usize;
     for buffer in batch.buffers().into_iter().flatten() {
-        let outside = || damaged("a column is outside its batch");
+        let outside = || damaged_file("a column is outside its batch");
         let offset = usize::try_from(buffer.offset()).map_err(|_| outside())?;
         let length = usize::try_from(buffer.length()).map_err(|_| outside())?;
         let bytes = body.get(offset..).and_then(|rest| rest.get(..length));
@@ -312,12 +315,12 @@ fn decoded_bytes(batch: arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<usize
 fn declared_bytes(codec: CompressionType, buffer: &[u8]) -> Result<usize, ColumnFault> {
     let (declared, bytes) = buffer
         .split_first_chunk::<8>()
-        .ok_or_else(|| damaged("a compressed column has no length"))?;
+        .ok_or_else(|| damaged_file("a compressed column has no length"))?;
     let declared = match i64::from_le_bytes(*declared) {
         // Not compressed.
         -1 => return Ok(bytes.len()),
         length => usize::try_from(length)
-            .map_err(|_| damaged(format!("a compressed column declares {length} bytes")))?,
+            .map_err(|_| damaged_file(format!("a compressed column declares {length} bytes")))?,
     };
     let can_be = match codec {
         CompressionType::LZ4_FRAME => declared <= bytes.len().saturating_mul(LZ4_GROWTH),
@@ -330,7 +333,7 @@ fn declared_bytes(codec: CompressionType, buffer: &[u8]) -> Result<usize, Column
     };
     match can_be {
         true => Ok(declared),
-        false => Err(damaged(format!(
+        false => Err(damaged_file(format!(
             "a compressed column declares {declared} bytes, more than its {} bytes can \
              expand to",
             bytes.len()
@@ -345,6 +348,6 @@ fn check_size(bytes: usize) -> Result<(), ColumnFault> {
     }
 }
 
-fn damaged(problem: impl Into<String>) -> ColumnFault {
+fn damaged_file(problem: impl Into<String>) -> ColumnFault {
     ColumnFault::Damaged(problem.into())
 }

@@ -1,6 +1,7 @@
 //! Limits of column files.
 //!
-//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
+//! Each constant documents its reason. docs/limits.md tells users which input exceeds a limit, and
+//! what to do.
 
 /// Maximum consecutive rows without values in column files. They need no bytes in the file, so
 /// nothing else limits them.

@@ -130,7 +130,7 @@ pub(crate) fn is_null(array: &dyn Array, row: usize) -> bool {
     }
 }
 
-/// The string value, if it is one; bytes count as a string if they are UTF-8.
+/// Returns the value if it is a string. Bytes are a string if they are UTF-8.
 pub(crate) fn string_at(array: &dyn Array, row: usize) -> Option<&str> {
     if let StoredValue::Shared(values, at) = stored_value(array, row) {
         return string_at(values, at);
@@ -243,7 +243,7 @@ pub(crate) fn write(array: &dyn Array, row: usize, out: &mut RowText<'_>) -> Res
     }
 }
 
-/// Fails only if the row is too long.
+/// Writes a value as `Display` formats it. Fails only if the row is too long.
 fn write_plain(out: &mut RowText<'_>, value: impl std::fmt::Display) -> Result<(), CellFault> {
     write!(out, "{value}").map_err(|_| CellFault::TooLong)
 }

@@ -18,17 +18,17 @@ use serde::de::IgnoredAny;
 use tooltune_json::budgets::FILE_ROWS;
 use tooltune_json::input_limits::{ExpansionBudget, InputTooLarge};
 use tooltune_json::lines::Records;
-use tooltune_json::{ReadError, contained};
+use tooltune_json::{ReadError, catch_panic};
 
 use crate::arrow_batches::ArrowBatches;
 use crate::cells::{self, CellFault, RowText};
 use crate::parquet_batches::ParquetBatches;
 
-/// Bytes of rows converted at once; the last row may exceed it.
-const TOGETHER_BYTES: usize = 4 << 20;
+/// Maximum bytes of rows converted at once, without the last row.
+const BATCH_TEXT_BYTES: usize = 4 << 20;
 
-/// Rows converted at once.
-const TOGETHER_ROWS: usize = 65_536;
+/// Maximum rows converted at once.
+const BATCH_ROWS: usize = 65_536;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ColumnFault>> + Send>;
 
@@ -93,7 +93,7 @@ impl ColumnFault {
         }
     }
 
-    /// What to check if the error message does not say it.
+    /// Returns what to check, for an error message without advice.
     fn check(&self) -> &'static str {
         match self {
             Self::Cell { .. } | Self::NotJson { .. } => "the values of that column",
@@ -217,7 +217,7 @@ impl ColumnRows {
 pub(crate) fn catch_panics<T>(
     call: impl FnOnce() -> Result<T, ColumnFault>,
 ) -> Result<T, ColumnFault> {
-    contained(call).unwrap_or_else(|message| Err(ColumnFault::Panic(message)))
+    catch_panic(call).unwrap_or_else(|message| Err(ColumnFault::Panic(message)))
 }
 
 fn expansion_budget(path: &Path, file: &File) -> Result<ExpansionBudget, ReadError> {
@@ -246,14 +246,14 @@ pub(crate) fn is_json_text(field: &FieldRef) -> bool {
     name.is_some_and(|name| name == Json::NAME)
 }
 
-/// The rows of a batch that are not converted yet.
+/// The rows of a batch that have not been converted yet.
 struct Part<'b> {
     batch: &'b RecordBatch,
     /// Whether each column contains JSON strings.
     are_json: &'b [bool],
-    /// Index of the first one in the batch.
+    /// Index of the first of these rows in the batch.
     begin: usize,
-    /// Number of the first one in the file, from 1.
+    /// Number of the first of these rows in the file, from 1.
     first: usize,
 }
 
@@ -277,7 +277,7 @@ impl Part<'_> {
         texts.clear();
         let mut ends = Vec::new();
         for row in self.begin..self.batch.num_rows() {
-            if ends.len() == TOGETHER_ROWS || texts.len() >= TOGETHER_BYTES {
+            if ends.len() == BATCH_ROWS || texts.len() >= BATCH_TEXT_BYTES {
                 break;
             }
             let number = self.first + (row - self.begin);
@@ -307,7 +307,7 @@ struct Column<'b> {
     is_json: bool,
 }
 
-/// What is wrong with a value.
+/// An error in one value.
 enum ValueFault {
     Cell(CellFault),
     NotJson(serde_json::Error),

@@ -101,7 +101,7 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&[7; 5_000]).expect("memory");
         let stream = encoder.finish().expect("memory");
-        // A false start of a stream hides nothing.
+        // A false gzip header before the stream does not hide the stream.
         let page = [GZIP_START, b"levels", &stream].concat();
         for page in [&stream, &page] {
             assert!(gzip_exceeds(page, 4_999));

@@ -9,7 +9,7 @@ use tooltune_json::JsonError;
 use tooltune_json::ReadError;
 use tooltune_rows::text::{DataError, RowRecords};
 
-use crate::form::FileForm;
+use crate::format::FileFormat;
 use crate::infer::Columns;
 use crate::open::open;
 use crate::write::{ColumnWriter, TextWriter, WriteError};
@@ -38,7 +38,7 @@ pub enum ConvertError {
 }
 
 /// Writes the rows of several files, one file after another. For column formats the files are read
-/// twice: the first pass determines the types. `seen` is called with each row.
+/// twice: the first pass determines the types. `on_row` is called for each row.
 ///
 /// # Errors
 ///
@@ -46,18 +46,18 @@ pub enum ConvertError {
 /// - `out` cannot be written.
 pub fn convert<W: Write + Send>(
     files: &[PathBuf],
-    form: FileForm,
+    format: FileFormat,
     out: W,
     on_row: &mut dyn FnMut(),
 ) -> Result<Conversion, ConvertError> {
     let mut conversion = Conversion::default();
-    if !form.form.has_columns() {
-        let mut writer = TextWriter::new(out, form)?;
+    if !format.content.has_columns() {
+        let mut writer = TextWriter::new(out, format)?;
         for file in files {
             for record in RowRecords::new(open(file).map_err(DataError::from)?) {
-                let (place, record) = record?;
+                let (location, record) = record?;
                 on_row();
-                parse_row(&place, &record)?;
+                parse_row(&location, &record)?;
                 writer.push(&record)?;
                 conversion.n_rows += 1;
             }
@@ -72,7 +72,7 @@ pub fn convert<W: Write + Send>(
     }
     conversion.json_texts = columns.json_texts().map(str::to_owned).collect();
     conversion.losses = columns.losses();
-    let mut writer = ColumnWriter::new(out, form.form, columns)?;
+    let mut writer = ColumnWriter::new(out, format.content, columns)?;
     for row in rows(files) {
         on_row();
         writer.push(row?)?;
@@ -91,8 +91,8 @@ fn rows(files: &[PathBuf]) -> impl Iterator<Item = Result<Map<String, Value>, Da
         error.into_iter().chain(records.into_iter().flatten())
     });
     records.map(|record| {
-        let (place, record) = record?;
-        parse_row(&place, &record)
+        let (location, record) = record?;
+        parse_row(&location, &record)
     })
 }
 

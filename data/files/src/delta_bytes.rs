@@ -65,8 +65,8 @@ fn sum_of_lengths(mut bytes: &[u8]) -> Option<usize> {
     let block = usize::try_from(take_number(bytes)?).ok()?;
     let n_parts = usize::try_from(take_number(bytes)?).ok()?;
     let mut n_left = usize::try_from(take_number(bytes)?).ok()?;
-    let mut length = signed(take_number(bytes)?);
-    let of_part = block.checked_div(n_parts)?;
+    let mut length = decode_zigzag(take_number(bytes)?);
+    let part_size = block.checked_div(n_parts)?;
     let mut sum = 0_usize;
     let mut count = |length: i32| -> Option<()> {
         sum = sum.saturating_add(usize::try_from(length).ok()?);
@@ -78,16 +78,16 @@ fn sum_of_lengths(mut bytes: &[u8]) -> Option<usize> {
     count(length)?;
     n_left -= 1;
     while n_left > 0 {
-        if of_part == 0 {
+        if part_size == 0 {
             return None;
         }
-        let least = signed(take_number(bytes)?);
+        let min_delta = decode_zigzag(take_number(bytes)?);
         let widths = bytes.split_off(..n_parts.min(bytes.len()))?;
         for &width in widths {
-            let mut bits = Bits::new(bytes, usize::from(width), of_part)?;
-            let n = of_part.min(n_left);
+            let mut bits = Bits::new(bytes, usize::from(width), part_size)?;
+            let n = part_size.min(n_left);
             for _ in 0..n {
-                length = length.wrapping_add(least).wrapping_add(bits.next());
+                length = length.wrapping_add(min_delta).wrapping_add(bits.next());
                 count(length)?;
             }
             n_left -= n;
@@ -133,7 +133,7 @@ impl<'b> Bits<'b> {
 }
 
 /// Decodes a zigzag number to a 32-bit length.
-fn signed(number: u64) -> i32 {
+fn decode_zigzag(number: u64) -> i32 {
     let value = (number >> 1).cast_signed() ^ -((number & 1).cast_signed());
     value as i32
 }
@@ -181,11 +181,11 @@ mod tests {
             let right: usize = texts.iter().flatten().map(String::len).sum();
             for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
                 let pages = pages(&texts, version);
-                let held: usize = pages.iter().map(|page| page.buffer().len()).sum();
+                let n_page_bytes: usize = pages.iter().map(|page| page.buffer().len()).sum();
                 let expanded = pages.iter().map(|page| expanded_bytes(page, [0, 1]));
                 let expanded: usize = expanded.map(|n| n.expect("lengths")).sum();
                 assert!(
-                    (right..=right + held).contains(&expanded),
+                    (right..=right + n_page_bytes).contains(&expanded),
                     "{n}: {right} {expanded}"
                 );
             }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lengths_give_no_number_and_end() {
+    fn damaged_lengths_return_none() {
         let page = &pages(
             &vec![Some("tide".to_owned()); 300],
             WriterVersion::PARQUET_2_0,

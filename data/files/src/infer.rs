@@ -62,8 +62,8 @@ impl FieldShape {
         }
     }
 
-    /// A struct can be restored from its column if no field is null, no field is missing that would
-    /// change the order of others, and there is at least one field.
+    /// A struct can be restored from its column if it has at least one field, no field is null, and
+    /// no missing field would change the order of the others.
     fn record(mut shapes: Vec<(String, Self)>, fields: &Map<String, Value>) -> Self {
         if fields.is_empty() || fields.values().any(Value::is_null) {
             return Self::Json;
@@ -113,7 +113,7 @@ impl FieldShape {
     }
 }
 
-/// Builds a column of this shape, which every value has.
+/// Builds a column of values that all have this shape.
 fn array(shape: &FieldShape, values: &[Option<&Value>]) -> ArrayRef {
     let each = values
         .iter()

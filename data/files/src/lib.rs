@@ -25,7 +25,7 @@ mod columns;
 mod compressed_pages;
 mod convert;
 mod delta_bytes;
-mod form;
+mod format;
 mod infer;
 mod open;
 mod parquet_batches;
@@ -37,7 +37,7 @@ mod write;
 mod tests;
 
 pub use convert::{Conversion, ConvertError, convert};
-pub use form::{Compression, FileForm, Form, FormError};
+pub use format::{Compression, ContentFormat, FileFormat, FileNameError};
 pub use open::open;
 pub use select::{Selection, Side, Split, SplitCounts, SplitRecord, select};
 pub use write::WriteError;

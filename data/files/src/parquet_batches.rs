@@ -31,7 +31,7 @@ use crate::delta_bytes::expanded_bytes;
 use crate::parquet_depth::refuse_deep;
 
 /// Maximum bytes of flat column values decoded together.
-const TOGETHER_BYTES: usize = 16 << 20;
+const BATCH_BYTES: usize = 16 << 20;
 
 /// Maximum rows decoded together.
 const MAX_ROWS: usize = 1024;
@@ -53,7 +53,7 @@ impl ParquetBatches {
     pub(crate) fn open(mut file: File) -> Result<Self, ColumnFault> {
         refuse_deep(&mut file)?;
         let options = ArrowReaderOptions::new();
-        let reader_metadata = ArrowReaderMetadata::load(&file, options).map_err(damaged)?;
+        let reader_metadata = ArrowReaderMetadata::load(&file, options).map_err(damaged_file)?;
         let metadata = Arc::clone(reader_metadata.metadata());
         let n_rows = metadata.file_metadata().num_rows();
         if usize::try_from(n_rows).map_or(true, |n| n > FILE_ROWS) {
@@ -68,19 +68,19 @@ impl ParquetBatches {
         let are_json = are_json.collect();
         let views: Fields = fields.iter().map(with_views).collect();
         let levels = parquet_to_arrow_field_levels(&schema, ProjectionMask::all(), Some(&views))
-            .map_err(damaged)?;
+            .map_err(damaged_file)?;
         let budget = Arc::new(Budget::new(schema.num_columns()));
         let groups = BoundedGroups {
             file: Arc::new(file),
             metadata,
             budget: Arc::clone(&budget),
         };
-        let of_row: usize = schema.columns().iter().map(|column| width(column)).sum();
-        let together = (TOGETHER_BYTES / of_row.max(1)).clamp(1, MAX_ROWS);
+        let row_bytes: usize = schema.columns().iter().map(|column| width(column)).sum();
+        let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
         let reader =
-            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, together, None);
+            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch_rows, None);
         Ok(Self {
-            reader: reader.map_err(damaged)?,
+            reader: reader.map_err(damaged_file)?,
             budget,
             are_json,
         })
@@ -103,7 +103,7 @@ impl Iterator for ParquetBatches {
     }
 }
 
-fn damaged(error: ParquetError) -> ColumnFault {
+fn damaged_file(error: ParquetError) -> ColumnFault {
     ColumnFault::Damaged(error.to_string())
 }
 
@@ -161,7 +161,7 @@ struct Budget {
     /// Bytes of each column's dictionary, which is kept across batches.
     dictionaries: Vec<AtomicUsize>,
     /// Sum of the dictionary bytes.
-    kept: AtomicUsize,
+    dictionary_bytes: AtomicUsize,
     fault: Mutex<Option<ColumnFault>>,
 }
 
@@ -170,7 +170,7 @@ impl Budget {
         Self {
             batch: AtomicUsize::new(0),
             dictionaries: (0..n_columns).map(|_| AtomicUsize::new(0)).collect(),
-            kept: AtomicUsize::new(0),
+            dictionary_bytes: AtomicUsize::new(0),
             fault: Mutex::new(None),
         }
     }
@@ -195,15 +195,16 @@ impl Budget {
     fn set_dictionary(&self, column: usize, bytes: usize) -> ParquetResult<()> {
         if let Some(dictionary) = self.dictionaries.get(column) {
             let previous = dictionary.swap(bytes, Ordering::Relaxed);
-            self.kept.fetch_add(bytes, Ordering::Relaxed);
-            self.kept.fetch_sub(previous, Ordering::Relaxed);
+            self.dictionary_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.dictionary_bytes.fetch_sub(previous, Ordering::Relaxed);
         }
         self.check()
     }
 
     fn check(&self) -> ParquetResult<()> {
-        let [batch, kept] = [&self.batch, &self.kept].map(|bytes| bytes.load(Ordering::Relaxed));
-        let bytes = batch.saturating_add(kept);
+        let [batch, dictionary_bytes] =
+            [&self.batch, &self.dictionary_bytes].map(|bytes| bytes.load(Ordering::Relaxed));
+        let bytes = batch.saturating_add(dictionary_bytes);
         match bytes > COLUMN_BYTES {
             true => Err(self.store_fault(ColumnFault::TooLarge { bytes })),
             false => Ok(()),
@@ -304,8 +305,8 @@ impl BoundedPages {
         if page.encoding() == Encoding::DELTA_BYTE_ARRAY {
             let Some(n_expanded) = expanded_bytes(page, self.max_levels) else {
                 let problem = "a page of values that are stored as differences is damaged";
-                let damaged = ColumnFault::Damaged(problem.to_owned());
-                return Err(self.budget.store_fault(damaged));
+                let damaged_file = ColumnFault::Damaged(problem.to_owned());
+                return Err(self.budget.store_fault(damaged_file));
             };
             self.budget.charge(n_expanded)?;
         }

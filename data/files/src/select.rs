@@ -105,8 +105,8 @@ impl Split {
             .iter()
             .fold(0, |draw, &byte| (draw << 8) | u64::from(byte));
         // 53 bits are exact in a float.
-        let is_kept_back = ((draw >> 11) as f64) < self.share * (1_u64 << 53) as f64;
-        let side = if is_kept_back {
+        let is_held_out = ((draw >> 11) as f64) < self.share * (1_u64 << 53) as f64;
+        let side = if is_held_out {
             Side::Validation
         } else {
             Side::Training

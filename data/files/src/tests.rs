@@ -13,7 +13,7 @@ use tooltune_rows::text::RowRecords;
 
 use super::*;
 
-const FORMS: [&str; 8] = [
+const FILE_NAMES: [&str; 8] = [
     "rows.jsonl",
     "rows.json",
     "rows.parquet",
@@ -46,8 +46,8 @@ fn read(path: &Path) -> Result<Vec<Value>, String> {
 fn convert_file(from: &Path, name: &str) -> (PathBuf, Conversion) {
     let path = from.with_file_name(name);
     let file = File::create(&path).expect("a file");
-    let form = FileForm::from_path(&path).expect("a form");
-    let done = convert(&[from.to_owned()], form, file, &mut || {}).expect("converted");
+    let format = FileFormat::from_path(&path).expect("a form");
+    let done = convert(&[from.to_owned()], format, file, &mut || {}).expect("converted");
     (path, done)
 }
 
@@ -82,15 +82,18 @@ fn rows_survive_conversion_to_every_format() {
     let folder = TempDir::new().expect("a folder");
     let rows = hard_rows(700);
     let source = write_file(&folder, "source.jsonl", lines(&rows));
-    for name in FORMS {
+    for name in FILE_NAMES {
         let (path, done) = convert_file(&source, name);
         assert_eq!(done.n_rows, rows.len());
         let back = read(&path).expect(name);
         // Key order and the spelling of numbers are preserved.
         assert_eq!(lines(&back), lines(&rows), "{name}");
-        let (again, _) = convert_file(&path, "again.jsonl");
+        let (converted_back, _) = convert_file(&path, "again.jsonl");
         assert_eq!(
-            fs::read_to_string(&again).expect("text").lines().count(),
+            fs::read_to_string(&converted_back)
+                .expect("text")
+                .lines()
+                .count(),
             rows.len()
         );
         let texts: &[&str] = match path.extension().and_then(|ending| ending.to_str()) {
@@ -149,8 +152,13 @@ fn invalid_rows_are_refused_with_their_location() {
     ] {
         let source = write_file(&folder, "source", text);
         for name in ["out.jsonl", "out.parquet"] {
-            let form = FileForm::from_path(Path::new(name)).expect("a form");
-            let error = convert(std::slice::from_ref(&source), form, Vec::new(), &mut || {});
+            let format = FileFormat::from_path(Path::new(name)).expect("a form");
+            let error = convert(
+                std::slice::from_ref(&source),
+                format,
+                Vec::new(),
+                &mut || {},
+            );
             let error = error.expect_err(text).to_string();
             assert!(error.contains(message), "{text:?} as {name}: {error}");
         }
@@ -162,23 +170,23 @@ fn damaged_files_give_errors_or_rows_but_never_a_panic() {
     let folder = TempDir::new().expect("a folder");
     let rows = hard_rows(40);
     let source = write_file(&folder, "source.jsonl", lines(&rows));
-    for name in FORMS {
+    for name in FILE_NAMES {
         let (path, _) = convert_file(&source, name);
-        let whole = fs::read(&path).expect("read");
+        let bytes = fs::read(&path).expect("read");
         let mut n_errors = 0;
-        let step = (whole.len() / 150).max(1);
-        for at in (0..whole.len()).step_by(step) {
+        let step = (bytes.len() / 150).max(1);
+        for at in (0..bytes.len()).step_by(step) {
             for damage in [0x01, 0x80, 0xff] {
-                let mut damaged = whole.clone();
+                let mut damaged = bytes.clone();
                 damaged[at] ^= damage;
                 n_errors += usize::from(read(&write_file(&folder, "damaged", damaged)).is_err());
             }
-            let cut = read(&write_file(&folder, "damaged", &whole[..at]));
+            let cut = read(&write_file(&folder, "damaged", &bytes[..at]));
             if let Ok(cut) = cut {
                 assert!(cut.len() <= rows.len(), "{name}, cut at {at}");
             }
         }
-        assert!(n_errors > 0, "{name}: no damage is seen");
+        assert!(n_errors > 0, "{name}: the damage was not detected");
     }
 }
 
@@ -346,7 +354,7 @@ fn zstd_is_recognised_after_skippable_frames() {
         let path = write_file(&folder, &format!("rows-{kind}"), bytes);
         assert_eq!(read(&path), Ok(vec![json!({"a": 1}), json!({"a": 2})]));
     }
-    // A capital P or an underscore alone begins no frame.
+    // Neither a capital P nor an underscore begins a zstd frame by itself.
     let path = write_file(&folder, "text", b"P*no");
     assert!(read(&path).is_err());
 }

@@ -12,11 +12,11 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use serde_json::{Map, Value};
 
-use crate::form::{Compression, FileForm, Form};
+use crate::format::{Compression, ContentFormat, FileFormat};
 use crate::infer::Columns;
 
 /// Rows converted to columns at once.
-const TOGETHER: usize = 256;
+const BATCH_ROWS: usize = 256;
 
 /// Bytes of a row group, which is kept in memory until it is written.
 const GROUP_BYTES: usize = 64 << 20;
@@ -81,9 +81,9 @@ impl<W: Write> Sink<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    pub(crate) fn new(out: W, form: FileForm) -> Result<Self, WriteError> {
-        let mut sink = Sink::new(out, form.compression)?;
-        let is_array = form.form == Form::Array;
+    pub(crate) fn new(out: W, format: FileFormat) -> Result<Self, WriteError> {
+        let mut sink = Sink::new(out, format.compression)?;
+        let is_array = format.content == ContentFormat::Array;
         if is_array {
             sink.write(b"[")?;
         }
@@ -136,9 +136,9 @@ enum BatchWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> ColumnWriter<W> {
-    pub(crate) fn new(out: W, form: Form, columns: Columns) -> Result<Self, WriteError> {
+    pub(crate) fn new(out: W, format: ContentFormat, columns: Columns) -> Result<Self, WriteError> {
         let schema: SchemaRef = Arc::new(columns.schema());
-        let batches = if form == Form::Parquet {
+        let batches = if format == ContentFormat::Parquet {
             let zstd = ParquetCompression::ZSTD(ZstdLevel::default());
             let properties = WriterProperties::builder().set_compression(zstd).build();
             BatchWriter::Parquet(Box::new(ArrowWriter::try_new(
@@ -160,7 +160,7 @@ impl<W: Write + Send> ColumnWriter<W> {
 
     pub(crate) fn push(&mut self, row: Map<String, Value>) -> Result<(), WriteError> {
         self.rows.push(row);
-        if self.rows.len() == TOGETHER {
+        if self.rows.len() == BATCH_ROWS {
             self.write()?;
         }
         Ok(())

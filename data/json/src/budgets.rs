@@ -1,46 +1,47 @@
 //! Input limits.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The comment of each constant gives its reason. docs/limits.md tells users which input exceeds a
+//! limit, and what to do.
 
 use crate::ValueBudget;
 
-/// Maximum bytes per line. Parsed JSON takes several times its text, and a line of this length
-/// still fits into a laptop's memory. The longest row in the supported public data sets has less
-/// than a hundredth of it.
+/// Maximum bytes per line. Parsed JSON needs several times the memory of its text; a line of this
+/// length still fits into a laptop's memory. The longest row of the supported public data sets is
+/// less than a hundredth of it.
 pub const LINE_BYTES: usize = 256 << 20;
 
 /// Maximum bytes of a line that `score` skips because it exceeds [`LINE_BYTES`]. A device such as
 /// `/dev/zero` has no line end; reading this many bytes takes seconds.
 pub const SKIPPED_LINE_BYTES: u64 = 16 * LINE_BYTES as u64;
 
-/// Maximum rows per file. The largest files of public data sets have some millions; a billion rows
+/// Maximum rows per file. The largest files of public data sets have a few million; a billion rows
 /// of one repeated value fit into a kilobyte of Parquet.
 pub const FILE_ROWS: usize = 100_000_000;
 
-/// Maximum bytes of blank lines, or of white space in an array, between two rows. Gzip packs a
-/// gigabyte of them into a megabyte.
+/// Maximum bytes of blank lines, or of white space in an array, between two rows. Gzip compresses a
+/// gigabyte of them to a megabyte.
 pub const BLANK_BYTES: usize = 64 << 20;
 
-/// Bytes of text that the rows of any file may have, however small the file is. A larger file may
-/// have up to [`EXPANSION`] times its own size.
+/// Maximum bytes of row text for files of any size. The text of a larger file may have up to
+/// [`EXPANSION`] times the size of the file.
 pub const EXPANDED_BYTES: u64 = 256 << 20;
 
 /// Maximum ratio of row text to file bytes. Gzip reaches a thousand; dictionary-encoded columns or
 /// zstd expand a kilobyte to gigabytes.
 pub const EXPANSION: u64 = 10_000;
 
-/// The most members of a gzip stream without bytes. A stream with bytes may have one more per
-/// [`GZIP_MEMBER_BYTES`]: some programs compress each line by itself.
+/// Maximum members of a gzip stream that decompresses to nothing. Each [`GZIP_MEMBER_BYTES`]
+/// decompressed bytes allow one more, because some programs compress each line separately.
 pub const GZIP_MEMBERS: u64 = 10_000;
 
-/// Decompressed bytes per further member of a gzip stream. JSON Lines have more per line.
+/// Decompressed bytes that allow one more gzip member. The lines of JSON Lines are longer.
 pub const GZIP_MEMBER_BYTES: u64 = 16;
 
-/// Maximum bytes, after decompression, of a document that is read whole.
+/// Maximum bytes, after decompression, of a document that is read into memory as a whole.
 pub const DOCUMENT_BYTES: usize = 2 << 30;
 
-/// Maximum values in one JSON text, counted before any is built: together they take at most about
-/// 1.5 GB. The largest public API documents have a third of it.
+/// Maximum values in one JSON text, counted before any is built. They take at most about 1.5 GB.
+/// The largest public API documents have a third of them.
 pub const JSON_VALUES: ValueBudget = ValueBudget::new("JSON_VALUES", 5_000_000);
 
 /// Maximum bytes of text that the aliases of a YAML document may repeat.

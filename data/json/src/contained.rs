@@ -16,7 +16,7 @@ thread_local! {
 /// Runs `call` and returns a panic as an error with its message.
 ///
 /// After an error, discard everything that `call` modifies, because it may be half changed.
-pub fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous_hook = panic::take_hook();
@@ -46,17 +46,17 @@ fn message(panicked: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::contained;
+    use super::catch_panic;
 
     #[test]
     fn a_panic_becomes_an_error_and_later_calls_work() {
-        assert_eq!(contained(|| 3), Ok(3));
+        assert_eq!(catch_panic(|| 3), Ok(3));
         let items: Vec<u8> = Vec::new();
-        let error = contained(|| items[3]).unwrap_err();
+        let error = catch_panic(|| items[3]).unwrap_err();
         assert!(error.contains("index is 3"), "{error}");
-        let nested = contained(|| contained(|| panic!("inner {}", 1)).unwrap_err());
+        let nested = catch_panic(|| catch_panic(|| panic!("inner {}", 1)).unwrap_err());
         assert_eq!(nested.as_deref(), Ok("inner 1"));
-        let long = contained(|| panic!("{}", "é".repeat(1000))).unwrap_err();
+        let long = catch_panic(|| panic!("{}", "é".repeat(1000))).unwrap_err();
         assert!(long.chars().count() == 301, "{long}");
     }
 }

@@ -77,11 +77,11 @@ pub fn lines(shown: &[impl Fault], n_more: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for error in shown {
         match error.location_and_message() {
-            Some((place, fault)) if printed.contains(&fault) => {
-                lines.push(format!("{place}: same error"));
+            Some((location, fault)) if printed.contains(&fault) => {
+                lines.push(format!("{location}: same error"));
             }
-            Some((place, fault)) => {
-                lines.push(format!("{place}: {fault}"));
+            Some((location, fault)) => {
+                lines.push(format!("{location}: {fault}"));
                 printed.push(fault);
             }
             None => lines.push(error.to_string()),

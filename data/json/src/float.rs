@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_laid_out_as_python_repr_does() {
+    fn floats_have_the_layout_of_python_repr() {
         let rows = [
             (1.0, "1.0"),
             (0.0, "0.0"),

@@ -9,8 +9,8 @@ use crate::input_limits::InputTooLarge;
 
 /// The bytes of all members of a gzip stream.
 ///
-/// A member without bytes has 20 bytes, and a decoder for each takes a tenth of a millisecond. A file
-/// of such members would take minutes and decompress to nothing, so their number is limited.
+/// An empty member has 20 bytes, and creating its decoder takes a tenth of a millisecond. A file of
+/// empty members would take minutes and decompress to nothing, so the number of members is limited.
 #[derive(Debug)]
 pub struct GzipMembers<R> {
     member: Option<GzDecoder<R>>,
@@ -19,7 +19,7 @@ pub struct GzipMembers<R> {
 }
 
 impl<R: BufRead> GzipMembers<R> {
-    /// Decompresses what `reader` gives.
+    /// Decompresses the bytes of `reader`.
     pub fn new(reader: R) -> Self {
         Self {
             member: Some(GzDecoder::new(reader)),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn members_are_read_one_after_another() {
-        // More members than a stream without bytes may have.
+        // More members than an empty stream may have.
         let line = member(b"{\"text\": \"a line of its own\"}\n");
         let one_per_line = line.repeat(GZIP_MEMBERS as usize + 1_000);
         let blocks = [
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn members_without_bytes_are_limited() {
+    fn empty_members_are_limited() {
         let n = GZIP_MEMBERS as usize;
         let text = member(b"{}\n");
         let empty = member(b"").repeat(n - 1);

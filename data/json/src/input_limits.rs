@@ -24,11 +24,11 @@ pub enum InputTooLarge {
         /// Maximum number of rows per file.
         limit: usize,
     },
-    /// More gzip members than the decompressed bytes need.
+    /// The file has more gzip members than its decompressed bytes justify.
     #[error(
-        "more than {limit} gzip members decompress to {bytes} bytes, the most that are read for so few \
-         bytes (GZIP_MEMBERS in docs/limits.md); check whether the file is what it should be, or compress \
-         it again as one member with `zcat FILE | gzip`"
+        "{bytes} decompressed bytes come from more than {limit} gzip members, the limit for this size \
+         (GZIP_MEMBERS in docs/limits.md); check that the file has the expected content, or compress it \
+         again as one member with `zcat FILE | gzip`"
     )]
     Members {
         /// Maximum number of members.
@@ -65,7 +65,7 @@ impl ExpansionBudget {
         Self::with_limit(bytes, limit)
     }
 
-    /// Starts counting for a file of this many bytes, with another limit.
+    /// Starts counting for a file of this many bytes, with a custom limit.
     pub fn with_limit(bytes: u64, limit: u64) -> Self {
         Self { bytes, limit, n: 0 }
     }
@@ -85,7 +85,7 @@ impl ExpansionBudget {
     }
 }
 
-/// Counts the blanks between two rows against their limit.
+/// Counts the blank bytes between two rows against their limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlankRun(usize);
 

@@ -49,7 +49,7 @@ mod value_budget;
 pub mod yaml;
 
 pub use complexity::{Complexity, json_complexity, json_depth, schema_complexity};
-pub use contained::contained;
+pub use contained::catch_panic;
 pub use decimal::Decimal;
 pub use exact::{ExactJson, parse_exact};
 pub use float::python_float_repr;

@@ -235,10 +235,10 @@ impl ForeignFile {
 /// Returns the delimiter if a line is CSV: by the file name, or because it looks like a header of
 /// column names.
 fn csv_delimiter(line: &str, path: &Path) -> Option<char> {
-    let most = |of: &[char]| {
+    let most_frequent = |delimiters: &[char]| {
         let count = |delimiter: char| line.matches(delimiter).count();
-        let most = of.iter().copied().max_by_key(|&one| count(one));
-        most.filter(|&one| count(one) > 0)
+        let delimiter = delimiters.iter().copied().max_by_key(|&one| count(one));
+        delimiter.filter(|&one| count(one) > 0)
     };
     let is_name = |cell: &str| {
         let cell = cell.trim_matches('"');
@@ -248,7 +248,7 @@ fn csv_delimiter(line: &str, path: &Path) -> Option<char> {
             .is_some_and(|first| first.is_ascii_alphabetic())
             && letters.all(|one| one.is_ascii_alphanumeric() || one == '_')
     };
-    let delimiter = most(&[';', '\t', ',']);
+    let delimiter = most_frequent(&[';', '\t', ',']);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("csv") => Some(delimiter.unwrap_or(',')),
         Some("tsv") => Some('\t'),

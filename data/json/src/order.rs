@@ -31,7 +31,7 @@ pub fn order_by_schema(gold: &Value, schema: &Value) -> Value {
 struct Orderer<'s> {
     root: &'s Value,
     /// Whether keywords next to `$ref` are ignored, as up to draft 7.
-    references_speak_alone: bool,
+    ignores_ref_siblings: bool,
 }
 
 impl<'s> Orderer<'s> {
@@ -41,7 +41,7 @@ impl<'s> Orderer<'s> {
         Self {
             root,
             // The URIs of drafts up to 7 contain a draft number, later ones a year.
-            references_speak_alone: draft.contains("://json-schema.org/draft-0"),
+            ignores_ref_siblings: draft.contains("://json-schema.org/draft-0"),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'s> Orderer<'s> {
                 continue;
             }
             let target = self.reference_target(schema);
-            if self.references_speak_alone && target.is_some() {
+            if self.ignores_ref_siblings && target.is_some() {
                 queue.extend(target);
                 continue;
             }
@@ -139,8 +139,8 @@ impl<'s> Orderer<'s> {
         branches(schema, keyword).rev().max_by_key(rank)
     }
 
-    /// Whether cheap checks find no contradiction to the value: its type, a constant, a required or
-    /// a forbidden key, here and `n_levels` below.
+    /// Whether cheap checks of the type, constants, and required and forbidden keys find no
+    /// contradiction to the value, down to `n_levels` levels.
     fn may_match(&self, schema: &'s Value, value: &Value, n_levels: usize) -> bool {
         let schema = self.reference_target(schema).unwrap_or(schema);
         let types = schema.get("type").filter(|types| !types.is_null());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_objects_and_array_items_are_ordered_too() {
+    fn nested_objects_and_array_items_are_also_ordered() {
         let item = json!({"properties": {"a": {}, "b": {}}});
         let schema = json!({"properties": {
             "rows": {"items": item.clone()},
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn local_references_are_followed_even_when_they_recurse() {
+    fn recursive_local_references_are_followed() {
         let schema = json!({
             "$ref": "#/$defs/node",
             "$defs": {"node": {"properties": {"v": {}, "next": {"$ref": "#/$defs/node"}}}},
@@ -379,8 +379,8 @@ mod tests {
 
     #[test]
     fn cyclic_and_dangling_references_leave_the_key_order_unchanged() {
-        let loops = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}});
-        assert_eq!(order_json(r#"{"b":1,"a":2}"#, loops), r#"{"b":1,"a":2}"#);
+        let cyclic = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}});
+        assert_eq!(order_json(r#"{"b":1,"a":2}"#, cyclic), r#"{"b":1,"a":2}"#);
         let dangling = json!({"$ref": "#/$defs/none"});
         assert_eq!(order_json(r#"{"b":1,"a":2}"#, dangling), r#"{"b":1,"a":2}"#);
     }
@@ -435,14 +435,14 @@ mod tests {
             r#"{"method":"list","params":{"alpha":2,"zeta":1}}"#
         );
         let keys = json!({"x": {}, "y": {}});
-        let turned = json!({"y": {}, "x": {}});
+        let reversed = json!({"y": {}, "x": {}});
         let any_of = |more: Value| {
             let mut branch = json!({"properties": keys});
             branch
                 .as_object_mut()
                 .expect("an object")
                 .extend(more.as_object().cloned().expect("keys"));
-            json!({"oneOf": [branch, {"properties": turned}]})
+            json!({"oneOf": [branch, {"properties": reversed}]})
         };
         for contradicted in [
             json!({"type": "array"}),

@@ -19,12 +19,12 @@ const NAME_CHARACTERS: usize = 120;
 /// assert_eq!(printable::line("naïve 😀"), "naïve 😀");
 /// ```
 pub fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_unprintable)
+    escape(text, is_unprintable)
 }
 
 /// Escapes the same characters as [`line()`], except line breaks and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_unprintable(c) && c != '\n' && c != '\t')
+    escape(text, |c| is_unprintable(c) && c != '\n' && c != '\t')
 }
 
 /// Shortens a name to one line, with `...` if it is cut.
@@ -35,7 +35,7 @@ pub fn name(text: &str) -> String {
     }
 }
 
-fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }

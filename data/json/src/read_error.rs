@@ -43,7 +43,7 @@ pub enum ReadError {
     #[error(transparent)]
     InputTooLarge(#[from] InputTooLarge),
 
-    /// A row has more values than may be built.
+    /// A row has more values than the limit.
     #[error(transparent)]
     TooManyValues(#[from] TooManyValues),
 
@@ -116,8 +116,8 @@ impl ReadError {
         }
     }
 
-    /// Whether the file cannot be read, so no row is wrong: the operating system reported the
-    /// error, or the path is a pipe or a device.
+    /// Whether the error is about reading the file and not about a row: the operating system
+    /// reported it, or the path is a pipe or a device.
     pub fn is_system_error(&self) -> bool {
         let Self::Unreadable { error, .. } = self else {
             return false;

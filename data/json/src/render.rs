@@ -25,8 +25,8 @@ pub enum PathStep {
 pub enum Part {
     /// The name of a field, without its quotes.
     Key,
-    /// A scalar: a string without its quotes, or the whole literal of any other; or the two
-    /// brackets of an empty array or object.
+    /// A scalar, as a string without its quotes or as a whole literal; or the two brackets of an
+    /// empty array or object.
     Value,
 }
 
@@ -106,8 +106,8 @@ pub fn dumps_with_places(value: &Value, style: Style) -> (String, Vec<RenderedSp
         ..Writer::new(style)
     };
     writer.value(value, 0);
-    let places = writer.tracer.map(|tracer| tracer.places);
-    (writer.text, places.unwrap_or_default())
+    let spans = writer.tracer.map(|tracer| tracer.spans);
+    (writer.text, spans.unwrap_or_default())
 }
 
 struct Writer {
@@ -120,7 +120,7 @@ struct Writer {
 #[derive(Default)]
 struct Tracer {
     path: Vec<PathStep>,
-    places: Vec<RenderedSpan>,
+    spans: Vec<RenderedSpan>,
 }
 
 impl Writer {
@@ -147,7 +147,7 @@ impl Writer {
 
     fn push_span(&mut self, part: Part, range: Range<usize>) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.places.push(RenderedSpan {
+            tracer.spans.push(RenderedSpan {
                 path: tracer.path.clone(),
                 part,
                 range,
@@ -275,7 +275,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_style_writes_what_its_python_call_writes() {
+    fn each_style_matches_its_python_call() {
         let value = json!({"b": [1, 2.0, {}], "a": {"é😀": "\u{7f}\"\\\n\u{1}"}, "c": []});
         let rows = [
             (
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn indentation_breaks_lines_as_python_does() {
+    fn indentation_matches_python() {
         let value = json!({"a": [1, {"b": null}], "c": {}});
         let expected =
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": null\n    }\n  ],\n  \"c\": {}\n}";
@@ -334,13 +334,13 @@ mod tests {
     #[test]
     fn keys_empty_texts_and_empty_containers_are_located_with_their_paths() {
         let value = json!({"k\"": "", "l": [[], {"m": 1.5}], "o": {}});
-        let (text, places) = dumps_with_places(&value, Style::Python);
+        let (text, spans) = dumps_with_places(&value, Style::Python);
         assert_eq!(text, dumps(&value, Style::Python));
-        let rendered: Vec<(String, Part, &str)> = places
+        let rendered: Vec<(String, Part, &str)> = spans
             .into_iter()
-            .map(|place| {
-                let path = serde_json::to_string(&place.path).expect("a path is JSON");
-                (path, place.part, &text[place.range])
+            .map(|span| {
+                let path = serde_json::to_string(&span.path).expect("a path is JSON");
+                (path, span.part, &text[span.range])
             })
             .collect();
         let expected = [

@@ -1,8 +1,8 @@
 //! Parses JSON and rejects duplicate keys.
 //!
 //! RFC 8259 does not define which of two duplicate values wins, and parsers differ. In a training
-//! row one of them is a mistake, and keeping the last would silently drop half of the data.
-//! Model output is parsed by [`parse`](super::parse) instead, which accepts duplicates like Python.
+//! row one of them is a mistake, and keeping the last would silently drop the other. Model output
+//! is parsed by [`parse`](super::parse) instead, which accepts duplicates like Python.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::parse::{JsonError, parse_with};
 pub struct DuplicateKey {
     /// The key.
     pub key: String,
-    /// Column in bytes, from 1, where the second occurrence ends in a one-line text.
+    /// Column in bytes, from 1, of the end of the second occurrence. The text has one line.
     pub column: usize,
 }
 

@@ -49,8 +49,8 @@ impl ValueBudget {
     /// - the text has more values than the budget
     pub fn check(self, text: &[u8]) -> Result<(), TooManyValues> {
         // Each value takes at least one byte and, except for the outermost, a comma or a bracket.
-        let could_hold = text.len() / 2 + 1;
-        if could_hold > self.values && count_values_up_to(self.values, text) > self.values {
+        let max_values = text.len() / 2 + 1;
+        if max_values > self.values && count_values_up_to(self.values, text) > self.values {
             return Err(TooManyValues { budget: self });
         }
         Ok(())
@@ -62,8 +62,8 @@ pub fn n_values(text: &[u8]) -> usize {
     count_values_up_to(usize::MAX, text)
 }
 
-/// Returns the number of values in a JSON text, stopping once it exceeds `most`.
-fn count_values_up_to(most: usize, text: &[u8]) -> usize {
+/// Returns the number of values in a JSON text, stopping once it exceeds `max_values`.
+fn count_values_up_to(max_values: usize, text: &[u8]) -> usize {
     let mut n_values = 1_usize;
     // A non-empty container has one value more than it has commas.
     let mut has_just_opened = false;
@@ -86,7 +86,7 @@ fn count_values_up_to(most: usize, text: &[u8]) -> usize {
             _ => n_values += usize::from(has_just_opened),
         }
         has_just_opened = false;
-        if n_values > most {
+        if n_values > max_values {
             break;
         }
     }

@@ -1,7 +1,8 @@
 //! Limits of work, bytes and depth for untrusted input.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users which input exceeds it and what
-//! to do. Errors state the requested amount, the limit, and the setting if there is one.
+//! The comment of each constant gives its reason. docs/limits.md tells users which input exceeds a
+//! limit, and what to do. Errors state the requested amount, the limit, and the setting if there is
+//! one.
 
 /// Maximum nesting of a `tokenizer.json`. Published models have seven levels.
 pub const TOKENIZER_LEVELS: usize = 32;

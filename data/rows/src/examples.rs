@@ -3,8 +3,8 @@
 //! There are two files: the concatenated examples, and an index with one fixed-length entry per
 //! example. Memory contains one example and the token count of each, which the order of a run
 //! requires. Token ids are variable-length integers and weights are run-length encoded, about two
-//! bytes per token. Each example has a checksum, so corrupt data is an error. Both files also have
-//! one ([`Examples::checksums`]) for verification before the first step.
+//! bytes per token. Each example has a checksum, so corrupt data is an error. Each file also has a
+//! checksum ([`Examples::checksums`]), which is verified before the first step.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -87,7 +87,7 @@ impl<E: Write, I: Write> ExampleWriter<E, I> {
         Ok(())
     }
 
-    /// Flushes the files and returns their checksums.
+    /// Flushes the files.
     ///
     /// # Errors
     ///
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_come_back_as_they_were_in_any_order() {
+    fn examples_are_read_back_unchanged_in_any_order() {
         let dir = tempfile::tempdir().expect("a folder");
         let all: Vec<_> = (1..40).map(example).collect();
         write_examples(dir.path(), &all);

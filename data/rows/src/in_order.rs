@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Items per thread that are started before waiting for results.
-const AHEAD: usize = 4;
+const IN_FLIGHT_PER_THREAD: usize = 4;
 
 /// Processes every item in one of `n_threads` threads, each with its own worker, and passes each
 /// result to `take` in item order. Items are produced on the calling thread.
@@ -58,10 +58,10 @@ pub fn process_in_order<T: Send, U: Send, W: FnMut(T) -> U, E>(
             waiting: BTreeMap::new(),
             next: 0,
         };
-        let most = n_threads.get() * AHEAD;
+        let max_in_flight = n_threads.get() * IN_FLIGHT_PER_THREAD;
         let mut n_given = 0;
         for item in items {
-            while n_given - results.next >= most {
+            while n_given - results.next >= max_in_flight {
                 take(results.wait())?;
             }
             // A worker's channel closes early only on a panic, which is reported when its result is
@@ -102,7 +102,7 @@ impl<U> Results<U> {
             }
             match self.from_workers.recv() {
                 Ok((number, result)) => drop(self.waiting.insert(number, result)),
-                Err(_) => panic!("every worker has ended before its work"),
+                Err(_) => panic!("all workers ended before their items were processed"),
             }
         }
     }
@@ -126,7 +126,10 @@ mod tests {
             let under_way = AtomicUsize::new(0);
             let items = (0..500_usize).inspect(|_| {
                 let n_before = under_way.fetch_add(1, Ordering::Relaxed);
-                assert!(n_before <= n * AHEAD, "{n_before} items are under way");
+                assert!(
+                    n_before <= n * IN_FLIGHT_PER_THREAD,
+                    "{n_before} items are in flight"
+                );
             });
             let mut results = Vec::new();
             let work = |item: usize| {

@@ -1,11 +1,13 @@
-//! Work limits of one rendering: strings and lists that it creates, bytes and items that it reads.
+//! Work limits of one rendering: the strings and lists that it creates, and the bytes and items
+//! that it reads.
 //!
 //! A template comes with a model, so it is untrusted input: ten lines that double a string fill the
-//! memory. The engine counts its own steps (fuel). The cost of a single step is counted here, by
+//! memory. The engine limits its own steps (fuel). The cost of a single step is charged here by
 //! every operator, filter, method and test of `python`. The counters are thread-local, because a
-//! rendering runs on one thread, and a comparison deep inside a sort has no other access to them.
-//! Containers of other containers are kept until a rendering ends and then dropped newest first.
-//! Otherwise a list nested forty thousand levels deep would be dropped by as many recursive calls,
+//! rendering runs on one thread, and a comparison deep inside a sort cannot receive them as an
+//! argument.
+//! Containers of containers are kept until the rendering ends, and are then dropped newest first.
+//! Otherwise, dropping a list nested forty thousand levels deep would recurse forty thousand times,
 //! and namespaces that contain themselves would never be dropped.
 
 use std::cell::{Cell, RefCell};
@@ -19,19 +21,19 @@ use crate::budgets::{
     ROW_STEPS, TEMPLATE_MADE_BYTES, TEMPLATE_READ_BYTES, TEMPLATE_TEXT_BYTES, TEMPLATE_VALUE_LEVELS,
 };
 
-/// Bytes of a list item, and bytes charged as read for comparing one.
+/// Bytes charged for creating or comparing a list item.
 pub(super) const ITEM: usize = 64;
 
 /// Bytes of a string that can be written, split or compared in the time of one step.
-const BYTES_OF_A_STEP: u64 = 32;
+const BYTES_PER_STEP: u64 = 32;
 
 thread_local! {
-    static ROW: Cell<Option<u64>> = const { Cell::new(None) };
-    static MADE: Cell<usize> = const { Cell::new(0) };
-    static READ: Cell<usize> = const { Cell::new(0) };
-    static KEPT: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
+    static STEPS_OF_ROW: Cell<Option<u64>> = const { Cell::new(None) };
+    static CREATED_BYTES: Cell<usize> = const { Cell::new(0) };
+    static READ_BYTES: Cell<usize> = const { Cell::new(0) };
+    static KEPT_VALUES: RefCell<Vec<Value>> = const { RefCell::new(Vec::new()) };
     static NAMESPACES: RefCell<Vec<Arc<Namespace>>> = const { RefCell::new(Vec::new()) };
-    static CHANGED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
+    static LOOP_VALUES: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A template or a rendering exceeds a limit.
@@ -118,8 +120,8 @@ impl From<Exceeded> for Error {
 
 /// Charges the bytes of a string or list before it is created.
 pub(super) fn charge_created(n_bytes: usize) -> Result<(), Error> {
-    let sum = MADE.get().saturating_add(n_bytes);
-    MADE.set(sum);
+    let sum = CREATED_BYTES.get().saturating_add(n_bytes);
+    CREATED_BYTES.set(sum);
     if sum > TEMPLATE_MADE_BYTES {
         Err(Exceeded::new(
             format!(
@@ -143,8 +145,8 @@ pub(super) fn charge_created_items(n_items: usize) -> Result<(), Error> {
 
 /// Charges the bytes of a string before it is searched or compared.
 pub(super) fn charge_read(n_bytes: usize) -> Result<(), Error> {
-    let sum = READ.get().saturating_add(n_bytes);
-    READ.set(sum);
+    let sum = READ_BYTES.get().saturating_add(n_bytes);
+    READ_BYTES.set(sum);
     if sum > TEMPLATE_READ_BYTES {
         Err(Exceeded::new(
             format!(
@@ -199,7 +201,7 @@ pub(super) fn charge_container(value: Value, items: &[Value]) -> Result<Value, E
 
 /// Keeps a value until the rendering ends.
 pub(super) fn keep_until_end(value: Value) {
-    KEPT.with_borrow_mut(|values| values.push(value));
+    KEPT_VALUES.with_borrow_mut(|values| values.push(value));
 }
 
 /// Keeps a namespace until the rendering ends, and then empties it.
@@ -207,10 +209,10 @@ pub(super) fn keep_namespace(namespace: Arc<Namespace>) {
     NAMESPACES.with_borrow_mut(|namespaces| namespaces.push(namespace));
 }
 
-/// Returns an index for these values among all those passed to `loop.changed`; equal values share
-/// an index.
+/// Returns an index for these values among all those passed to `loop.changed` so far; equal values
+/// have the same index.
 pub(super) fn index_of_values(values: Vec<Value>) -> Result<usize, Error> {
-    CHANGED.with_borrow_mut(|known_values| {
+    LOOP_VALUES.with_borrow_mut(|known_values| {
         // The latest values are the most likely to be repeated.
         for (number, others) in known_values.iter().enumerate().rev() {
             if are_equal(others, &values)? {
@@ -223,33 +225,35 @@ pub(super) fn index_of_values(values: Vec<Value>) -> Result<usize, Error> {
     })
 }
 
-/// Counts the work of all renderings of one row, from zero. Once the limit is reached, further
+/// Counts the work of all renderings of one row, from zero. After the limit is reached, further
 /// renderings are refused before they begin; the code that started the count reports the reason.
 pub(super) struct RowRenderings(());
 
 impl RowRenderings {
     pub(super) fn start() -> Self {
-        ROW.set(Some(0));
+        STEPS_OF_ROW.set(Some(0));
         Self(())
     }
 }
 
 impl Drop for RowRenderings {
     fn drop(&mut self) {
-        ROW.set(None);
+        STEPS_OF_ROW.set(None);
     }
 }
 
 /// Whether the renderings of a row have used their whole budget.
 pub(super) fn is_row_budget_spent() -> bool {
-    ROW.get().is_some_and(|n_steps| n_steps > ROW_STEPS)
+    STEPS_OF_ROW
+        .get()
+        .is_some_and(|n_steps| n_steps > ROW_STEPS)
 }
 
 /// Charges a rendering with its steps and the bytes that it wrote.
 pub(super) fn charge_row(n_steps: u64, n_bytes: usize) {
-    if let Some(sum) = ROW.get() {
-        let output_steps = n_bytes as u64 / BYTES_OF_A_STEP;
-        ROW.set(Some(
+    if let Some(sum) = STEPS_OF_ROW.get() {
+        let output_steps = n_bytes as u64 / BYTES_PER_STEP;
+        STEPS_OF_ROW.set(Some(
             sum.saturating_add(n_steps).saturating_add(output_steps),
         ));
     }
@@ -260,20 +264,21 @@ pub(super) struct Rendering(());
 
 impl Rendering {
     pub(super) fn start() -> Self {
-        MADE.set(0);
-        READ.set(0);
+        CREATED_BYTES.set(0);
+        READ_BYTES.set(0);
         Self(())
     }
 }
 
 impl Drop for Rendering {
     fn drop(&mut self) {
-        // First the values that may contain themselves, then the others, each before its contents.
+        // First empty the namespaces, which may contain themselves; then drop the other containers
+        // before their contents.
         for namespace in NAMESPACES.take() {
             namespace.clear();
         }
-        CHANGED.take();
-        let mut values = KEPT.take();
+        LOOP_VALUES.take();
+        let mut values = KEPT_VALUES.take();
         while values.pop().is_some() {}
     }
 }
@@ -282,8 +287,8 @@ impl Drop for Rendering {
 fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.char_indices() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (digit_idx, digit) in digits.char_indices() {
+        if digit_idx > 0 && (digits.len() - digit_idx).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -1,6 +1,7 @@
 //! Input limits.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The comment of each constant gives its reason. docs/limits.md tells users which input exceeds a
+//! limit, and what to do.
 
 use tooltune_disk::budgets::Limit;
 
@@ -8,7 +9,7 @@ use tooltune_disk::budgets::Limit;
 pub const TOKENIZER_CONFIG_BYTES: Limit = Limit::new("TOKENIZER_CONFIG_BYTES", 16 << 20);
 
 /// Maximum nested tokens of an expression, and maximum branches of an `if`. The parser recurses for
-/// each; real templates reach a tenth of it.
+/// each of them; real templates have at most a tenth.
 pub const TEMPLATE_NESTING: usize = 500;
 
 /// Maximum bytes of a name in a template. Each lookup compares names.

@@ -8,7 +8,7 @@ use super::ChatTemplate;
 struct BuiltIn {
     name: &'static str,
     source: &'static str,
-    /// The strings that begin and end a turn of the models that it is for.
+    /// The strings that begin and end a turn in the models that the template is for.
     marks: [&'static str; 2],
 }
 
@@ -35,8 +35,8 @@ const ALL: [BuiltIn; 4] = [
     },
 ];
 
-/// The built-in template that an error recommends instead of one without tools: the one with the
-/// same turn markers, or all of them if none matches.
+/// The built-in templates that an error recommends in place of a template without tools: the one
+/// with the same turn markers, or all of them if none matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replacement(Option<usize>);
 
@@ -51,8 +51,9 @@ impl Replacement {
     }
 }
 
-/// The built-in templates for a model, such as `"gemma-tools"`: `is_token` tells whether its vocabulary
-/// has the token that begins a turn, and `is_stop` whether generation stops at the token that ends one.
+/// Returns the names of the built-in templates for a model, such as `"gemma-tools"`. `is_token`
+/// returns whether a string is a token of its vocabulary, and `is_stop` whether generation stops at
+/// it.
 pub fn built_in_for(
     is_token: impl Fn(&str) -> bool,
     is_stop: impl Fn(&str) -> bool,

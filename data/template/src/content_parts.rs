@@ -15,7 +15,7 @@ use crate::message_fields::{MessageFieldError, refuse_part_switches};
 /// # Errors
 ///
 /// - a part is not an object, has no type, or has a type other than `text`
-/// - a part has a field that switches training
+/// - a part has a field that controls training
 pub(crate) fn join_text_parts(parts: &[Value], field: &str) -> Result<String, TemplateError> {
     const NEEDED: &str = "a part of a content needs type and text";
     let texts = parts.iter().enumerate().map(|(part_idx, part)| {

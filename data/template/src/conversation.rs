@@ -19,7 +19,7 @@ use crate::message_fields;
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Instructions above the conversation.
+    /// Instructions that precede the conversation.
     System,
     /// Instructions from the application's developer; rendered as `system` by templates that do not
     /// support this role.
@@ -187,7 +187,7 @@ pub fn parse_messages(value: &Value, field: &str) -> Result<Vec<Message>, Templa
 /// Reads one message; errors call it `field`.
 pub fn parse_message(value: &Value, field: &str) -> Result<Message, TemplateError> {
     let fields = as_object(value, field)?;
-    refuse_old_spelling(
+    reject_old_field_names(
         fields.get("function_call"),
         field,
         "function_call",
@@ -248,11 +248,11 @@ fn parse_tool_calls(value: Option<&Value>, field: &str) -> Result<Vec<ToolCall>,
     }
 }
 
-/// Rejects `function_call` and `functions`, OpenAI's names before tools: no current template
-/// renders them, so a call would be trained on as an empty answer.
+/// Rejects `function_call` and `functions`, which OpenAI used before `tool_calls` and `tools`: no
+/// current template renders them, so a call would be trained on as an empty answer.
 ///
 /// Null and an empty list are accepted.
-pub fn refuse_old_spelling(
+pub fn reject_old_field_names(
     value: Option<&Value>,
     parent: &str,
     name: &str,
@@ -346,8 +346,8 @@ fn parse_arguments(value: &Value, field: &str) -> Result<Map<String, Value>, Tem
     }
     match value {
         Value::Object(arguments) => {
-            let again = json::dumps(&Value::Object(arguments.clone()), json::Style::Python);
-            match json::parse(&again) {
+            let rendered = json::dumps(&Value::Object(arguments.clone()), json::Style::Python);
+            match json::parse(&rendered) {
                 Ok(Value::Object(same)) if same == arguments => Ok(arguments),
                 _ => Err(invalid_arguments(
                     "it does not survive a round trip".to_owned(),

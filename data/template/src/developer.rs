@@ -14,7 +14,7 @@ use super::{ChatTemplate, GenerationPrompt};
 use crate::conversation::{Conversation, Message, Role};
 
 /// A role that no template supports, and strings that no template writes.
-const NOBODY: &str = "qvxzk";
+const UNKNOWN_ROLE: &str = "qvxzk";
 const INSTRUCTION: &str = "zqvinstructionkx";
 const QUESTION: &str = "zqvquestionkx";
 
@@ -26,9 +26,9 @@ impl ChatTemplate {
             let Some(text) = self.first_message_of(Role::Developer.as_str()) else {
                 return false;
             };
-            let of_nobody = self.first_message_of(NOBODY);
-            let is_printed = of_nobody
-                .is_some_and(|other| other.replace(NOBODY, Role::Developer.as_str()) == text);
+            let with_unknown_role = self.first_message_of(UNKNOWN_ROLE);
+            let is_printed = with_unknown_role
+                .is_some_and(|other| other.replace(UNKNOWN_ROLE, Role::Developer.as_str()) == text);
             text.contains(INSTRUCTION) && !is_printed
         })
     }
@@ -46,12 +46,12 @@ impl ChatTemplate {
             message(role, INSTRUCTION),
             message(Role::User.as_str(), QUESTION),
         ];
-        let nothing = Conversation::new(vec![Message::new(Role::User, QUESTION)]);
+        let without_tools = Conversation::new(vec![Message::new(Role::User, QUESTION)]);
         let message_values = MessageValues {
             messages: Value::from(messages),
             generation_marks: ["", ""],
         };
-        self.execute(&nothing, message_values, GenerationPrompt::Omit)
+        self.execute(&without_tools, message_values, GenerationPrompt::Omit)
             .ok()
     }
 

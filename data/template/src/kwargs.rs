@@ -154,8 +154,8 @@ impl ChatTemplate {
         Ok(self)
     }
 
-    /// Makes the exported template insert this system message if the messages begin with none;
-    /// renderings here use only the given messages.
+    /// Makes the exported template insert this system message if the messages do not begin with
+    /// one. Renderings by this type use only the given messages.
     #[must_use]
     pub fn with_served_system(self, text: Option<String>) -> Self {
         Self {

@@ -84,7 +84,7 @@ pub enum GenerationPrompt {
 /// The template variables that turn thinking on or off.
 const THINKING_SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
-/// How these variables are set.
+/// How the thinking switches are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thinking {
     /// As set by the user, or unset.
@@ -148,7 +148,7 @@ impl ChatTemplate {
     /// - the source is not a valid template; the error gives the line
     /// - it is too long or nests too deeply (docs/limits.md)
     pub fn new(source: &str, special: SpecialTokens) -> Result<Self, TemplateError> {
-        let (environment, program) = compiled(source)?;
+        let (environment, program) = compile(source)?;
         Ok(Self {
             source: source.to_owned(),
             sha256: hex(&Sha256::digest(source.as_bytes())),
@@ -162,7 +162,8 @@ impl ChatTemplate {
         })
     }
 
-    /// Sets the template's origin, which errors name if the template is wrong and not a row.
+    /// Sets the template's origin. An error names the origin if the template is wrong, but not if a
+    /// row is wrong.
     #[must_use]
     pub fn with_origin(self, origin: &str) -> Self {
         Self {
@@ -374,7 +375,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The engine and a compiled template.
-fn compiled(source: &str) -> Result<(Environment<'static>, Program), TemplateError> {
+fn compile(source: &str) -> Result<(Environment<'static>, Program), TemplateError> {
     let newlines = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = generation_tags::rewrite(&newlines);
     let engine = |error: Error| TemplateError::TemplateSyntax {

@@ -28,7 +28,7 @@ impl ChatTemplate {
         tool_use: &str,
         special: SpecialTokens,
     ) -> Result<Self, TemplateError> {
-        Self::new(&choosing(default, tool_use), special)
+        Self::new(&combine(default, tool_use), special)
     }
 
     /// Loads the template of a model directory: `chat_template.jinja` if it exists, otherwise
@@ -86,12 +86,13 @@ impl ChatTemplate {
     }
 }
 
-/// Combines two templates: `tool_use` if there are tools, `default` otherwise.
+/// Combines two templates into one that uses `tool_use` if there are tools, and `default`
+/// otherwise.
 ///
 /// The empty strings protect the white space at the borders, which a tag would strip; some engines
 /// that render exports do not support Jinja2's plus signs for that. As in Jinja2, the newline at
 /// the end of a file is not part of the template.
-fn choosing(default: &str, tool_use: &str) -> String {
+fn combine(default: &str, tool_use: &str) -> String {
     let text = |source: &str| {
         let source = source.strip_suffix('\n').unwrap_or(source);
         source.strip_suffix('\r').unwrap_or(source).to_owned()

@@ -24,12 +24,12 @@ use crate::error::TemplateError;
 fn markings() -> impl Iterator<Item = Marking> {
     let arguments = [Arguments::KeysAndValues, Arguments::Nothing];
     let scopes = [Scope::EveryRole, Scope::NotTools, Scope::Assistant];
-    let places = [MarkPosition::Around, MarkPosition::InsideWhiteSpace];
+    let positions = [MarkPosition::Around, MarkPosition::InsideWhiteSpace];
     arguments.into_iter().flat_map(move |arguments| {
         scopes.into_iter().flat_map(move |scope| {
-            places.into_iter().map(move |place| Marking {
+            positions.into_iter().map(move |position| Marking {
                 scope,
-                place,
+                position,
                 arguments,
             })
         })
@@ -43,9 +43,9 @@ impl ChatTemplate {
     ///
     /// - as [`ChatTemplate::render`]
     /// - two assistant messages follow each other
-    /// - a located turn does not begin as the template's generation prompt does, except for
-    ///   thoughts; for the first turn of the completion (or the last turn, for other choices) the
-    ///   whole prompt is compared, for others the part after the previous message
+    /// - a located turn does not begin with the template's generation prompt, apart from thoughts.
+    ///   For the first turn of the completion (for the last turn, if `turns` selects others) the
+    ///   whole prompt is compared, for other turns only the part after the previous message
     /// - the template leaves out a thought in the content of a located turn, or adds another one
     /// - the template leaves out a part of a message whose turn is located
     /// - it leaves out the whole content of a system, user or tool message
@@ -139,7 +139,7 @@ impl SelectedTurns {
             located: messages
                 .iter()
                 .map(|message| (*message, weight(message)))
-                .filter(|&(_, weight)| weight > 0.0 || turns == Turns::WithUnlearned)
+                .filter(|&(_, weight)| weight > 0.0 || turns == Turns::WithUntrained)
                 .collect(),
             switched_off: messages
                 .iter()
@@ -151,8 +151,8 @@ impl SelectedTurns {
     }
 
     fn supervised_messages(&self) -> Vec<usize> {
-        let learned = self.located.iter().filter(|(_, weight)| *weight > 0.0);
-        learned.map(|&(message, _)| message).collect()
+        let trained = self.located.iter().filter(|(_, weight)| *weight > 0.0);
+        trained.map(|&(message, _)| message).collect()
     }
 }
 
@@ -230,14 +230,14 @@ impl<'a> MarkedRendering<'a> {
         }
     }
 
-    /// Renders the first messages, with the same marks as the whole.
+    /// Renders the first `n_messages` messages, with the marks of the full rendering.
     fn render_first(&self, n_messages: usize) -> Result<TextWithMarks, TemplateError> {
         let values = self.values[..n_messages].to_vec();
         self.render_values(values, GenerationPrompt::Omit, Thinking::AsGiven)
     }
 
-    /// Renders the messages before one, with the generation prompt, and with the same marks as the
-    /// whole.
+    /// Renders the messages before `message` and the generation prompt, with the marks of the full
+    /// rendering.
     pub(super) fn prompt(
         &self,
         message: usize,
@@ -247,7 +247,7 @@ impl<'a> MarkedRendering<'a> {
         self.render_values(values, GenerationPrompt::Add, thinking)
     }
 
-    /// Renders other messages, with the same marks as the whole.
+    /// Renders other messages, with the marks of the full rendering.
     pub(super) fn render_with_marks(
         &self,
         messages: &[Message],
@@ -302,7 +302,7 @@ impl<'a> MarkedRendering<'a> {
         })
     }
 
-    /// Returns the end of a message's content. Only the first occurrence of each piece counts,
+    /// Returns the end of a message's content. Only the first occurrence of each piece is used,
     /// because templates repeat the name of a call in its result.
     fn content_end(&self, message: usize, start: usize) -> usize {
         let mut seen_marks: HashSet<(usize, End)> = HashSet::new();
@@ -385,8 +385,8 @@ impl<'a> MarkedRendering<'a> {
 
     /// Returns the start of the first piece of a message at or after a position.
     pub(super) fn first_mark(&self, message: usize, from: usize) -> Option<usize> {
-        let mut places = self.message_marks(message).iter().map(|mark| mark.at);
-        places.find(|&at| at >= from)
+        let mut positions = self.message_marks(message).iter().map(|mark| mark.at);
+        positions.find(|&at| at >= from)
     }
 
     /// Returns the marks of a message in text order.
@@ -399,7 +399,7 @@ impl<'a> MarkedRendering<'a> {
         self.table.piece(mark.number).map(|piece| piece.message)
     }
 
-    /// Returns for each message whether the text contains one of its marks.
+    /// Returns for each message whether any of its marks is in the text.
     fn found_messages(&self) -> Vec<bool> {
         let marks = self.found.by_message.iter();
         marks.map(|marks| !marks.is_empty()).collect()

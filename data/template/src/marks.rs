@@ -141,7 +141,7 @@ impl MarkTable {
         }
         self.pieces.push(piece);
         (0..N_DIGITS)
-            .map(|place| char::from_u32(DIGITS + number / BASE.pow(place) % BASE))
+            .map(|digit_idx| char::from_u32(DIGITS + number / BASE.pow(digit_idx) % BASE))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! The message fields other than text and calls: which of them switch training, and which are
+//! The message fields other than text and calls: which of them control training, and which are
 //! probably misspelled.
 //!
 //! A field name that is one letter away from a known one is an error. Other unknown fields are
@@ -16,11 +16,11 @@ use crate::error::TemplateError;
 ///
 /// # Source
 ///
-/// Axolotl's documentation of `message_field_training` (`train`; `training` is its inner name),
+/// Axolotl's documentation of `message_field_training` (`train`; `training` is its internal name),
 /// OpenAI's format for fine-tuning (`weight`, 0 or 1), ms-swift's `messages` (`loss`).
 const SWITCHES: [&str; 4] = ["train", "training", "loss", "weight"];
 
-/// Axolotl's fields that select trained parts of a content by offsets.
+/// Axolotl's fields that select the trained parts of a content by offsets.
 const PARTS: [&str; 2] = ["train_detail", "training_detail"];
 
 /// Field names for an assistant's reasoning, the standard one first.
@@ -134,7 +134,7 @@ pub enum MessageFieldError {
          result the id of its call, or remove {field}"
     )]
     ResultOfNoCall {
-        /// Where the id is.
+        /// Path of the id.
         field: String,
         /// The id of the result.
         id: String,
@@ -152,7 +152,8 @@ pub enum MessageFieldError {
     },
 }
 
-/// Returns the weight that a message gives its turn, from any of the fields for it, or `None`.
+/// Returns the turn weight that the training fields of a message set, or `None` if it has no such
+/// field.
 ///
 /// # Errors
 ///
@@ -198,7 +199,7 @@ pub fn turn_weight(
     }
 }
 
-/// Rejects fields that switch training for a part of a content, as in Axolotl's format: the parts
+/// Rejects fields that control training for a part of a content, as in Axolotl's format: the parts
 /// are joined to one text, and its turn has one weight.
 ///
 /// # Errors
@@ -230,7 +231,7 @@ fn read_switch(name: &str, value: &Value, field: &str) -> Result<f32, TemplateEr
             }
         }
         ("weight", other) => Err(wrong_type(field, other, "a number of at least 0")),
-        (_, Value::Bool(is_learned)) => Ok(f32::from(u8::from(*is_learned))),
+        (_, Value::Bool(is_trained)) => Ok(f32::from(u8::from(*is_trained))),
         (_, other) => Err(wrong_type(field, other, "true or false")),
     }
 }
@@ -303,7 +304,8 @@ fn similar_field(name: &str) -> Option<&'static str> {
         let all = SWITCHES.into_iter().chain(PARTS);
         all.chain(REASONING).chain(OTHERS)
     };
-    // No known name is this long, and the distance takes time proportional to the lengths' product.
+    // No known name is this long, and the distance takes time proportional to the product of the
+    // lengths.
     if name.len() > 30 || known_fields().any(|exact| exact == name) {
         return None;
     }

@@ -68,7 +68,8 @@ pub(super) fn check_nesting(source: &str, syntax: SyntaxConfig) -> Result<(), Te
 /// including those of closed brackets.
 #[derive(Debug)]
 struct Depth {
-    /// For each open bracket, the tokens since its last comma, and the maximum before other commas.
+    /// For each open bracket, the tokens since its last comma, and the maximum between its earlier
+    /// commas.
     open: Vec<(usize, usize)>,
 }
 

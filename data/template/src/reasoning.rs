@@ -1,8 +1,8 @@
 //! Whether a template renders the reasoning of assistant messages.
 //!
-//! Templates keep all reasoning, only that after the last question (Qwen3), or none (Qwen2.5,
-//! Llama 3). As in `rendering_checks`, the text is not searched: the reasoning is changed and the
-//! conversation rendered again.
+//! Templates keep all reasoning, only the reasoning after the last question (Qwen3), or none
+//! (Qwen2.5, Llama 3). As in `rendering_checks`, the text is not searched: the reasoning is changed
+//! and the conversation rendered again.
 
 use serde_json::{Value, json};
 

@@ -38,7 +38,8 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// Rejects tools and documents that leave no trace in a prompt, whose answer is not rendered.
+    /// Rejects tools and documents that leave no trace in the rendering of a prompt without its
+    /// answer.
     pub fn check_lists_in_prompt(&self, conversation: &Conversation) -> Result<(), TemplateError> {
         if conversation.tools.is_none() && conversation.documents.is_none() {
             return Ok(());
@@ -47,7 +48,7 @@ impl ChatTemplate {
         prompt.messages.truncate(conversation.prompt().len());
         let prompt = &*self.with_known_roles(&prompt);
         let messages = MessageWriter::without_marks().messages(&prompt.messages);
-        // A failure on a conversation without its last question is not reported.
+        // A template may fail on a conversation without its last question; that is not reported.
         match self.execute(prompt, messages, GenerationPrompt::Omit) {
             Ok(text) => self.check_lists_rendered(prompt, &text),
             Err(_) => Ok(()),
@@ -153,14 +154,14 @@ impl ChatTemplate {
             }
             _ => return error,
         };
-        let is_calls_alone =
+        let has_only_calls =
             |message: &Message| message.content.is_none() && !message.tool_calls.is_empty();
         let messages = &conversation.messages[..n_messages];
-        let Some(message) = messages.iter().position(is_calls_alone) else {
+        let Some(message) = messages.iter().position(has_only_calls) else {
             return error;
         };
         let mut with_calls = messages.to_vec();
-        for message in with_calls.iter_mut().filter(|m| is_calls_alone(m)) {
+        for message in with_calls.iter_mut().filter(|m| has_only_calls(m)) {
             message.content = Some(String::new());
         }
         let mut without_calls = with_calls.clone();

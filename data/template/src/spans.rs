@@ -86,7 +86,7 @@ pub enum Turns {
     /// Every assistant message that is trained on.
     All,
     /// Every assistant message, including those excluded from training.
-    WithUnlearned,
+    WithUntrained,
     /// The last assistant message.
     Last,
     /// The assistant messages of the completion.
@@ -110,7 +110,7 @@ impl Turns {
     pub fn strict_turn<T: Copy>(self, located: &[T]) -> Option<T> {
         match self {
             Self::Completion => located.first().copied(),
-            Self::All | Self::WithUnlearned | Self::Last => located.last().copied(),
+            Self::All | Self::WithUntrained | Self::Last => located.last().copied(),
         }
     }
 }
@@ -136,7 +136,7 @@ pub enum TurnBegin {
 pub struct Turn {
     /// Index of the message, from 0.
     pub message: usize,
-    /// Weight of its tokens before `mask.weights`; 0 only with [`Turns::WithUnlearned`].
+    /// Weight of its tokens before `mask.weights`; 0 only with [`Turns::WithUntrained`].
     pub weight: f32,
     /// First byte of the turn.
     pub start: usize,
@@ -181,8 +181,8 @@ impl RenderedText {
     /// where `<|user|>` and `<|observation|>` are stop tokens: the stop token then belongs to the
     /// turn before it. After the last turn it is appended to the text.
     ///
-    /// `stop_tokens` are the strings of the tokens that end generation. A turn that contains one of
-    /// its own does not change.
+    /// `stop_tokens` are the strings of the tokens that end generation. A turn whose end already
+    /// contains one does not change.
     pub fn end_turns(&mut self, stop_tokens: &[String]) {
         for turn in &mut self.turns {
             let end_text = self.text.get(turn.content_end..turn.end);

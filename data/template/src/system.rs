@@ -65,15 +65,16 @@ mod tests {
 
     #[test]
     fn the_default_system_message_of_a_template_is_found() {
-        let of_smollm2 = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+        let smollm2_default =
+            "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
         assert_eq!(
             default_system(&fixture("smollm2")).as_deref(),
-            Some(of_smollm2)
+            Some(smollm2_default)
         );
-        let of_qwen = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+        let qwen_default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
         assert_eq!(
             default_system(&fixture("qwen2_5")).as_deref(),
-            Some(of_qwen)
+            Some(qwen_default)
         );
         for name in ["qwen3", "llama2", "llama3_1", "mistral_v3"] {
             assert_eq!(default_system(&fixture(name)), None, "{name}");
@@ -92,8 +93,11 @@ mod tests {
         assert_eq!(with_system.system(), Some("Be brief."));
         assert_eq!(with_system.messages.len(), 2);
         let developer = Message::new(Role::Developer, "Be long.");
-        let own = Conversation::new(vec![developer, question()]);
-        assert_eq!(own.clone().with_system("Be brief."), own);
+        let with_developer_message = Conversation::new(vec![developer, question()]);
+        assert_eq!(
+            with_developer_message.clone().with_system("Be brief."),
+            with_developer_message
+        );
         // An empty message suppresses the template's default.
         let empty = Conversation::new(vec![question()]).with_system("");
         assert_eq!(empty.system(), Some(""));

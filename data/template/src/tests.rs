@@ -55,7 +55,7 @@ fn conversation(case: &Value) -> Conversation {
     }
 }
 
-fn of_messages(messages: Value) -> Conversation {
+fn conversation_of(messages: Value) -> Conversation {
     conversation(&json!({ "messages": messages }))
 }
 
@@ -92,9 +92,9 @@ fn check_against_transformers(names: &[&str]) {
                 ("prompt", GenerationPrompt::Add),
             ] {
                 let expected_render = &expected[*name][case_name][what];
-                let got = template.render(&conversation, generation_prompt);
+                let actual = template.render(&conversation, generation_prompt);
                 let agrees = match (
-                    &got,
+                    &actual,
                     expected_render["text"].as_str(),
                     expected_render["error"].as_str(),
                 ) {
@@ -122,7 +122,7 @@ fn check_against_transformers(names: &[&str]) {
                 };
                 if !agrees {
                     differing.push(format!(
-                        "{name}/{case_name}/{what}:\n{got:#?}\n{expected_render:#?}"
+                        "{name}/{case_name}/{what}:\n{actual:#?}\n{expected_render:#?}"
                     ));
                 }
             }
@@ -188,7 +188,7 @@ fn the_answer_begins_where_the_generation_prompt_ends_in_every_family() {
                     continue;
                 }
                 Err(TemplateError::ToolsNotRendered { .. }) => {
-                    assert!(KNOW_NO_TOOLS.contains(&name), "{name}/{case_name}");
+                    assert!(WITHOUT_TOOLS.contains(&name), "{name}/{case_name}");
                     assert!(case["tools"].is_array(), "{name}/{case_name}");
                     continue;
                 }
@@ -215,11 +215,11 @@ fn the_answer_begins_where_the_generation_prompt_ends_in_every_family() {
     assert_eq!((n_checked, n_without_reasoning), (124, 10));
 }
 
-const KNOW_NO_TOOLS: [&str; 4] = ["llama2", "llama3", "smollm2", "vicuna"];
+const WITHOUT_TOOLS: [&str; 4] = ["llama2", "llama3", "smollm2", "vicuna"];
 
 /// Llama's and Vicuna's templates silently drop the calls, or the text next to a call.
 fn assert_renders_only_a_part(template: &str, case: &str) {
-    let drops_calls = KNOW_NO_TOOLS.contains(&template);
+    let drops_calls = WITHOUT_TOOLS.contains(&template);
     let drops_text = template.starts_with("llama3_") && case == "call_with_content";
     assert!(
         drops_text || drops_calls && case == "call_with_content",
@@ -356,7 +356,7 @@ fn earlier_turns_are_located_although_mistral_moves_the_tools() {
 
 #[test]
 fn generation_tags_change_nothing_but_white_space_control() {
-    let conversation = of_messages(json!([{"role": "user", "content": "x"}]));
+    let conversation = conversation_of(json!([{"role": "user", "content": "x"}]));
     for (source, text) in [
         ("a\n  {% generation %}\n b{% endgeneration %}\nc", "a\n bc"),
         ("a {%- generation -%} b {%- endgeneration -%} c", "abc"),
@@ -376,7 +376,7 @@ fn generation_tags_locate_a_turn_without_a_matching_prompt() {
                   {% for m in messages %}{% if m.role == 'user' %}{{ m.content }} of {{ users|length }}\n\
                   {% else %}A {% generation %}{{ m.content }}</s>{% endgeneration %}\n\n{% endif %}{% endfor %}\
                   {% if add_generation_prompt %}A {% endif %}";
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
         {"role": "user", "content": "three"}, {"role": "assistant", "content": "four"},
     ]));
@@ -393,7 +393,7 @@ fn generation_tags_locate_a_turn_without_a_matching_prompt() {
 fn a_prompt_that_the_training_text_does_not_continue_is_an_error() {
     let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}\
                   {% if add_generation_prompt %}<model>{% endif %}";
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
     ]));
     for turns in [Turns::All, Turns::Last, Turns::Completion] {
@@ -414,7 +414,7 @@ fn a_prompt_that_the_training_text_does_not_continue_is_an_error() {
 fn a_template_that_measures_content_still_gives_turns_and_reports_lost_spans() {
     let source = "{% for m in messages %}{{ m.role }} {{ m.content|length }} {{ m.content }};{% endfor %}\
                   {% if add_generation_prompt %}assistant {% endif %}";
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "one"}, {"role": "assistant", "content": "seven"},
     ]));
     let rendered = inline(source)
@@ -430,7 +430,7 @@ fn a_template_that_measures_content_still_gives_turns_and_reports_lost_spans() {
 #[test]
 fn content_that_a_template_leaves_out_is_an_error() {
     let call = json!([{"function": {"name": "f", "arguments": {"a": 1}}}]);
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": "I call.", "tool_calls": call},
     ]));
@@ -448,7 +448,7 @@ fn content_that_a_template_leaves_out_is_an_error() {
 fn marks_in_the_data_are_an_error() {
     for character in ['\u{10FF00}', '\u{10FF7F}'] {
         let conversation =
-            of_messages(json!([{"role": "user", "content": format!("a{character}b")}]));
+            conversation_of(json!([{"role": "user", "content": format!("a{character}b")}]));
         let rendered = template("smollm2").render(&conversation, GenerationPrompt::Add);
         assert!(
             matches!(rendered, Err(TemplateError::ReservedCharacter { character: found }) if found == character),
@@ -459,7 +459,7 @@ fn marks_in_the_data_are_an_error() {
 
 #[test]
 fn a_template_that_raises_fails_or_prints_a_list_gives_its_own_error() {
-    let conversation = of_messages(json!([{"role": "user", "content": "x"}]));
+    let conversation = conversation_of(json!([{"role": "user", "content": "x"}]));
     let error = |source: &str| {
         inline(source)
             .render(&conversation, GenerationPrompt::Omit)
@@ -486,7 +486,7 @@ fn a_template_that_does_not_compile_is_an_error_with_its_line() {
 }
 
 #[test]
-fn the_hash_is_of_the_source_as_given() {
+fn the_hash_covers_the_source_as_given() {
     let made_by = read_json("made_by.json");
     for name in FAMILIES {
         assert_eq!(

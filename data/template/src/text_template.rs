@@ -7,7 +7,7 @@ use tooltune_disk::budgets::TEMPLATE_BYTES;
 use tooltune_disk::regular_file;
 use tooltune_json::ReadError;
 
-use super::compiled;
+use super::compile;
 use super::python::{self, Program};
 use crate::error::TemplateError;
 
@@ -32,7 +32,7 @@ impl TextTemplate {
     ///
     /// # Errors
     ///
-    /// Each names the file:
+    /// Every error names the file:
     ///
     /// - it cannot be read, is not a template, or exceeds a limit (docs/limits.md)
     /// - it reads another variable, or not all of them
@@ -49,7 +49,7 @@ impl TextTemplate {
     /// As [`TextTemplate::read`], except file errors.
     pub fn new(source: &str, origin: &str, names: &[&str]) -> Result<Self, TemplateError> {
         let compile = || -> Result<_, TemplateError> {
-            let (environment, program) = compiled(source)?;
+            let (environment, program) = compile(source)?;
             check_reads(&program, names)?;
             Ok((environment, program))
         };

@@ -6,8 +6,6 @@
 //! turns, although their prompt opens one. An empty thought belongs to the template, not to the
 //! model. If the text leaves out the thought that the prompt opens, the turn begins after the text
 //! that both share.
-//! Rows are checked by their text up to here, not by the prompt that the template would render
-//! (`asked`).
 
 use std::cell::OnceCell;
 

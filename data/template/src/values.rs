@@ -13,7 +13,7 @@ use crate::message_fields::REASONING;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marking {
     pub(super) scope: Scope,
-    pub(super) place: MarkPosition,
+    pub(super) position: MarkPosition,
     pub(super) arguments: Arguments,
 }
 
@@ -147,7 +147,7 @@ impl MessageWriter {
             (_, Scope::Assistant) | (Role::Tool, Scope::NotTools) => return Value::from(text),
             _ => SpanKind::PromptContent,
         };
-        let inner = match marking.place {
+        let inner = match marking.position {
             MarkPosition::Around => text,
             MarkPosition::InsideWhiteSpace => text.trim(),
         };

@@ -72,13 +72,13 @@ pub fn apibank_documents(
     set: ApiBankSet,
 ) -> Result<Vec<ApiDocument>, ToolsError> {
     let mut documents = Vec::new();
-    for (place, value) in values {
-        documents.push(document(&value).map_err(|error| error.at(place))?);
+    for (location, value) in values {
+        documents.push(document(&value).map_err(|error| error.at(location))?);
     }
-    let says_sets = documents.iter().any(|one| !one.category_name.is_empty());
+    let has_sets = documents.iter().any(|one| !one.category_name.is_empty());
     documents.retain(|document| set.includes(&document.category_name));
     if documents.is_empty() {
-        let what = if says_sets {
+        let what = if has_sets {
             "API documents of the set"
         } else {
             "API documents with a field \"set\"; import them all with the layout apibank"

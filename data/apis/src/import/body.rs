@@ -185,27 +185,27 @@ fn n_members(value: &Value) -> usize {
 /// The JSON Schema type of a schema; empty if it cannot be determined.
 pub(super) fn schema_kind(spec: Spec<'_>, schema: &Part<'_>) -> Result<String, ToolsError> {
     const MAX_PARTS: usize = 8;
-    let mut here = schema.clone();
+    let mut current = schema.clone();
     for _ in 0..MAX_PARTS {
-        if let Some(kind) = declared_type(here.value) {
+        if let Some(kind) = declared_type(current.value) {
             return Ok(kind);
         }
-        if here.value.get("$ref").is_some() {
-            here = spec.resolve(here)?;
+        if current.value.get("$ref").is_some() {
+            current = spec.resolve(current)?;
             continue;
         }
         let lists = ["allOf", "anyOf", "oneOf"].iter();
         let n_parts: usize = lists
-            .filter_map(|key| here.value.get(key))
+            .filter_map(|key| current.value.get(key))
             .map(n_members)
             .sum();
-        spec.charge(STEP_BYTES.saturating_mul(n_parts), &here)?;
-        let mut parts = here.elements("allOf");
-        parts.extend(here.elements("anyOf"));
-        parts.extend(here.elements("oneOf"));
+        spec.charge(STEP_BYTES.saturating_mul(n_parts), &current)?;
+        let mut parts = current.elements("allOf");
+        parts.extend(current.elements("anyOf"));
+        parts.extend(current.elements("oneOf"));
         let is_real = |part: &Part<'_>| part.value.get("type") != Some(&Value::from("null"));
         match parts.into_iter().find(is_real) {
-            Some(part) => here = spec.resolve(part)?,
+            Some(part) => current = spec.resolve(part)?,
             None => break,
         }
     }

@@ -1,9 +1,10 @@
 //! Example responses of an OpenAPI 3 document, one per operation.
 //!
 //! An example of the response is preferred, then an example of its schema, then one assembled from
+//! An example of the response is preferred, then an example of its schema, then one assembled from
 //! the examples of the schema's parts. An optional part without an example is omitted. If a
-//! required part has none, the response has none, because an invented value could be mistaken for
-//! the API's.
+//! required part has no example, the response has none either, because a made-up value could be
+//! mistaken for the API's output.
 
 use std::path::Path;
 
@@ -12,21 +13,21 @@ use tooltune_json as json;
 
 use super::body::schema_kind;
 use super::listing::{SpecText, operations};
-use super::openapi::{OperationNames, good_response};
+use super::openapi::{OperationNames, success_response};
 use super::reference::{ImportState, Part, STEP_BYTES, Spec};
 use crate::budgets::SCHEMA_BYTES;
 use crate::error::ToolsError;
 use crate::source::read_text;
 
 /// Maximum number of schemas visited per response example; a larger response gets no example.
-const MOST_SCHEMAS: usize = SCHEMA_BYTES / STEP_BYTES;
+const MAX_SCHEMAS: usize = SCHEMA_BYTES / STEP_BYTES;
 
 /// Example responses by operation name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExampleResponses {
     /// Operations with an example, in document order.
     pub responses: Vec<(String, Value)>,
-    /// Operations in `named` that return nothing; their response is null.
+    /// Operations in `responses` that return nothing; their response is null.
     pub n_empty: usize,
     /// Operations without an example.
     pub without: Vec<String>,
@@ -58,8 +59,8 @@ pub fn import_openapi_examples(
     names: OperationNames,
 ) -> Result<ExampleResponses, ToolsError> {
     let parsed = SpecText::parse(text)?;
-    let copied = ImportState::default();
-    let spec = Spec::new(&parsed.root, &copied).with_source_texts(parsed.source_texts.as_ref());
+    let state = ImportState::default();
+    let spec = Spec::new(&parsed.root, &state).with_source_texts(parsed.source_texts.as_ref());
     let root = parsed.root_part();
     let has_contents = spec.has_contents(&root);
     let mut examples = ExampleResponses::default();
@@ -83,7 +84,7 @@ fn example<'a>(
     operation: &Part<'a>,
     has_contents: bool,
 ) -> Result<Option<Value>, ToolsError> {
-    let Some((code, response)) = good_response(operation) else {
+    let Some((code, response)) = success_response(operation) else {
         return Ok(None);
     };
     let response = spec.resolve(response)?;
@@ -123,7 +124,7 @@ fn content_example<'a>(spec: Spec<'a>, content: &Part<'a>) -> Result<Option<Valu
             let mut search = Search {
                 spec,
                 enclosing: Vec::new(),
-                n_left: MOST_SCHEMAS,
+                n_left: MAX_SCHEMAS,
             };
             let example = search.schema_example(schema)?;
             Ok(example.filter(|_| search.n_left > 0))
@@ -290,7 +291,7 @@ components:
     }
 
     #[test]
-    fn schemas_that_multiply_end_in_no_example() {
+    fn schemas_that_multiply_get_no_example() {
         let mut schemas = Map::new();
         for level in 0..40 {
             let next = json!({"$ref": format!("#/components/schemas/S{}", level + 1)});

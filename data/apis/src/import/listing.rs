@@ -65,7 +65,7 @@ impl SpecText {
 
 fn check_version(root: &Part<'_>) -> Result<(), ToolsError> {
     if root.value.get("swagger").is_some() {
-        return Err(root.bad("swagger must be 2.0; convert Swagger 1 to OpenAPI 3 first"));
+        return Err(root.invalid("swagger must be 2.0; convert Swagger 1 to OpenAPI 3 first"));
     }
     let version = match root.value.get("openapi") {
         Some(Value::String(version)) => version.clone(),
@@ -73,7 +73,9 @@ fn check_version(root: &Part<'_>) -> Result<(), ToolsError> {
         _ => String::new(),
     };
     if version != "3" && !version.starts_with("3.") {
-        return Err(root.bad("openapi must be 3.x, or swagger 2.0; is this an OpenAPI document?"));
+        return Err(
+            root.invalid("openapi must be 3.x, or swagger 2.0; is this an OpenAPI document?")
+        );
     }
     Ok(())
 }
@@ -100,7 +102,8 @@ fn endpoint(method: &str, path: &str) -> String {
     format!("{} {path}", method.to_uppercase())
 }
 
-/// Definitions shared by all operations of a path: of the path item and of the item it references.
+/// Definitions shared by all operations of a path: from the path item, and from the path item that
+/// it references.
 #[derive(Clone)]
 pub(super) struct PathItem<'a> {
     /// The path item first if it has both a reference and its own keys.
@@ -111,7 +114,7 @@ impl<'a> PathItem<'a> {
     fn new(spec: Spec<'a>, item: Part<'a>) -> Result<Self, ToolsError> {
         let resolved = spec.resolve(item.clone())?;
         if !resolved.value.is_object() {
-            return Err(resolved.bad("a path must be an object of operations"));
+            return Err(resolved.invalid("a path must be an object of operations"));
         }
         let has_more = |part: &Part<'a>| part.value.as_object().is_some_and(|all| all.len() > 1);
         let is_reference = item.value.get("$ref").is_some();

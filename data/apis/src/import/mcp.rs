@@ -15,10 +15,11 @@ use crate::error::ToolsError;
 use crate::fields::Fields;
 use crate::source::read_json;
 
-const LAYOUT: &str = "a tool needs name and inputSchema, as an MCP server's tools/list gives it";
+const LAYOUT: &str =
+    "a tool needs name and inputSchema, as in the tools/list result of an MCP server";
 
 /// Reads tools from a JSON file, optionally gzip-compressed. `watch` is called after each tool with
-/// the number of tools read and of all.
+/// the number of tools read so far and the total.
 ///
 /// # Errors
 ///
@@ -40,8 +41,9 @@ pub fn import_mcp_file(
 ///
 /// # Errors
 ///
-/// - the value is none of these, has no tools, or is incomplete because it has a `nextCursor`; an
-///   empty one, which some servers send at the end, is only reported
+/// - the value has none of these layouts, or has no tools
+/// - the list is incomplete because it has a `nextCursor`; an empty `nextCursor`, which some
+///   servers send on the last page, is only reported
 /// - a tool has no name, or its `inputSchema` is not an object
 /// - a `$ref` does not resolve, refers to another document, or is circular
 pub fn import_mcp_tools(value: &Value) -> Result<ImportedApis, ToolsError> {
@@ -62,31 +64,31 @@ fn import_tools(value: &Value, watch: &dyn Fn(usize, usize)) -> Result<ImportedA
     if tools.is_empty() {
         return Err(ToolsError::Empty { what: "tools" });
     }
-    let copied = ImportState::default();
+    let state = ImportState::default();
     if cursor.is_some_and(|cursor| cursor == "") {
         let what = "an empty nextCursor: tools may be missing; use --command to fetch the list \
                     from the server";
-        Spec::new(value, &copied).report(what, "nextCursor");
+        Spec::new(value, &state).report(what, "nextCursor");
     }
     let mut documents = Vec::with_capacity(tools.len());
     for (tool_idx, tool) in tools.iter().enumerate() {
         let path = format!("tools[{tool_idx}]");
         let fields = Fields::new(tool, &path, LAYOUT)?;
         let name = fields.text("name")?;
-        let document = document(&fields, name, &copied);
+        let document = document(&fields, name, &state);
         documents.push(document.map_err(|error| error.at(format!("tool {name:?}")))?);
         watch(documents.len(), tools.len());
     }
     Ok(ImportedApis {
         documents,
-        left_out: copied.into_discarded(),
+        left_out: state.into_discarded(),
     })
 }
 
 fn document(
     fields: &Fields<'_>,
     name: &str,
-    copied: &ImportState,
+    state: &ImportState,
 ) -> Result<ApiDocument, ToolsError> {
     if name.trim().is_empty() {
         return Err(ToolsError::EmptyField {
@@ -98,7 +100,7 @@ fn document(
     let input = fields
         .get("inputSchema")
         .ok_or_else(|| fields.missing("inputSchema"))?;
-    let spec = Spec::new(input, copied);
+    let spec = Spec::new(input, state);
     spec.enter(name);
     for key in ["annotations", "execution", "icons", "_meta"] {
         if fields.get(key).is_some() {
@@ -131,7 +133,7 @@ fn document(
     }
     fields.object("outputSchema")?;
     if let Some(output) = fields.get("outputSchema") {
-        let spec = Spec::new(output, copied);
+        let spec = Spec::new(output, state);
         let root = Part {
             value: output,
             pointer: String::new(),
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_next_to_a_reference_count_and_references_are_those_of_their_own_tool() {
+    fn keywords_next_to_a_reference_apply_and_references_resolve_within_their_tool() {
         let tool = |name: &str, kind: &str| {
             json!({"name": name, "inputSchema": {"type": "object",
                 "$defs": {"Q": {"type": kind, "description": "Any."}},

@@ -1,4 +1,4 @@
-//! Merges two schemas that both apply into one.
+//! Merges two schemas of the same value into one.
 
 use serde_json::{Map, Value, json};
 
@@ -7,8 +7,8 @@ pub(super) fn is_annotation(keyword: &str) -> bool {
     ["default", "deprecated", "description"].contains(&keyword)
 }
 
-/// Merges two schemas that both apply; annotations of `first` take precedence.
-pub(super) fn together(first: Map<String, Value>, second: Map<String, Value>) -> Value {
+/// Merges two schemas of the same value; annotations of `first` take precedence.
+pub(super) fn merge(first: Map<String, Value>, second: Map<String, Value>) -> Value {
     if let Some(combined) = merge_schemas(&first, &second) {
         return Value::Object(combined);
     }
@@ -27,18 +27,18 @@ fn merge_schemas(
     first: &Map<String, Value>,
     second: &Map<String, Value>,
 ) -> Option<Map<String, Value>> {
-    let says_nothing = |map: &Map<String, Value>| map.keys().all(|key| is_annotation(key));
-    let overruled = |by: &Map<String, Value>, map: &Map<String, Value>| {
+    let has_only_annotations = |map: &Map<String, Value>| map.keys().all(|key| is_annotation(key));
+    let extended = |by: &Map<String, Value>, map: &Map<String, Value>| {
         let mut map = map.clone();
         map.extend(by.clone());
         Some(map)
     };
-    if says_nothing(first) {
-        return overruled(first, second);
+    if has_only_annotations(first) {
+        return extended(first, second);
     }
-    // These keywords apply to all keys or items that the same schema does not list.
-    let speaks_of_others = |map: &Map<String, Value>| {
-        let words = [
+    // These keywords apply to all keys or items that other keywords of the schema do not list.
+    let applies_to_unlisted = |map: &Map<String, Value>| {
+        let keywords = [
             "additionalProperties",
             "allOf",
             "patternProperties",
@@ -46,9 +46,10 @@ fn merge_schemas(
             "unevaluatedItems",
             "unevaluatedProperties",
         ];
-        words.iter().any(|word| map.contains_key(*word))
+        keywords.iter().any(|keyword| map.contains_key(*keyword))
     };
-    if !says_nothing(second) && (speaks_of_others(first) || speaks_of_others(second)) {
+    if !has_only_annotations(second) && (applies_to_unlisted(first) || applies_to_unlisted(second))
+    {
         return None;
     }
     let mut both = first.clone();
@@ -62,7 +63,7 @@ fn merge_schemas(
                 for (name, property) in value.as_object()? {
                     let both = match (properties.get(name), property) {
                         (Some(Value::Object(first_value)), Value::Object(property)) => {
-                            together(first_value.clone(), property.clone())
+                            merge(first_value.clone(), property.clone())
                         }
                         (None, property) => property.clone(),
                         (Some(_), _) => return None,

@@ -27,7 +27,7 @@ pub use openapi::{
     import_openapi_file,
 };
 pub use operations::{
-    ApiOperation, OperationBody, ParameterLocation, ParameterPlace, ParameterStyle,
+    ApiOperation, LocatedParameter, OperationBody, ParameterLocation, ParameterStyle,
     import_openapi_operations, import_openapi_operations_file,
 };
 pub use stabletoolbench::import_stabletoolbench;

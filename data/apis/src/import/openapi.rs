@@ -25,8 +25,8 @@ use crate::source::read_text;
 /// Bytes of a parameter without its strings.
 const PARAMETER_BYTES: usize = 64;
 
-/// Bytes searched in the time that copying one byte takes.
-const SEARCHED_AT_ONCE: usize = 64;
+/// Number of bytes that can be searched in the time of copying one byte.
+const SEARCHED_BYTES_PER_COPIED: usize = 64;
 
 /// Whether request body fields become parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +107,10 @@ pub fn import_openapi_file<'w>(
 ///   and `method` is the method
 /// - `category_name` is the operation's tags, or the title of the specification
 /// - `api_description` is summary and description
-/// - parameters are those of the path item, overridden by those of the operation, then the fields
-///   of the request body. Each name occurs once; the order of precedence is path, query, header,
-///   cookie, body. Header names are compared without case, and the headers `Accept`, `Content-Type`
-///   and `Authorization` are omitted, as OpenAPI specifies
+/// - the parameters are the path item's, overridden by the operation's, and then the fields of the
+///   request body. Each name occurs once; the order of precedence is path, query, header, cookie,
+///   body. Header names are compared without case, and the headers `Accept`, `Content-Type` and
+///   `Authorization` are omitted, as OpenAPI specifies
 /// - path parameters are required, others if the specification marks them as required
 /// - allowed values are appended to a parameter's description; its schema is kept, with references
 ///   expanded, if it contains more than the type
@@ -140,13 +140,13 @@ pub(super) fn import_parsed(
     import_with(parsed, options, ImportState::default())
 }
 
-/// Like [`import_parsed`]; adds its usage to `copied`.
+/// Like [`import_parsed`]; adds the resource usage to `state`.
 pub(super) fn import_with(
     parsed: &SpecText,
     options: &OpenApiOptions<'_>,
-    copied: ImportState,
+    state: ImportState,
 ) -> Result<ImportedApis, ToolsError> {
-    let spec = Spec::new(&parsed.root, &copied).with_source_texts(parsed.source_texts.as_ref());
+    let spec = Spec::new(&parsed.root, &state).with_source_texts(parsed.source_texts.as_ref());
     let root = parsed.root_part();
     for name in ["security", "webhooks"] {
         if root.value.get(name).is_some() {
@@ -167,7 +167,7 @@ pub(super) fn import_with(
     }
     Ok(ImportedApis {
         documents,
-        left_out: copied.into_discarded(),
+        left_out: state.into_discarded(),
     })
 }
 
@@ -181,7 +181,7 @@ fn document<'a>(
         item, operation, ..
     } = listed;
     if !operation.value.is_object() {
-        return Err(operation.bad("an operation must be an object"));
+        return Err(operation.invalid("an operation must be an object"));
     }
     let mut document = ApiDocument {
         category_name: category(spec, operation),
@@ -258,7 +258,7 @@ fn description(summary: &str, text: &str) -> String {
 }
 
 fn output(spec: Spec<'_>, operation: &Part<'_>) -> Result<String, ToolsError> {
-    match good_response(operation) {
+    match success_response(operation) {
         None => Ok(String::new()),
         Some((_, response)) => {
             let resolved = spec.resolve(response.clone())?;
@@ -270,7 +270,7 @@ fn output(spec: Spec<'_>, operation: &Part<'_>) -> Result<String, ToolsError> {
 }
 
 /// The first 2xx response, with its status code.
-pub(super) fn good_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
+pub(super) fn success_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
     let mut responses = operation.members("responses").into_iter();
     responses.find(|(code, _)| code.starts_with('2'))
 }
@@ -287,7 +287,7 @@ impl<'a> Spec<'a> {
                 .filter_map(|method| item.child(method))
                 .collect::<Vec<_>>()
         });
-        let mut responses = operations.filter_map(|operation| good_response(&operation));
+        let mut responses = operations.filter_map(|operation| success_response(&operation));
         responses.any(|(_, response)| {
             let response = self.resolve(response);
             response.is_ok_and(|response| !response.members("content").is_empty())
@@ -303,7 +303,7 @@ fn output_schema<'a>(
     has_contents: bool,
 ) -> Result<Option<Value>, ToolsError> {
     let n_responses = operation.members("responses").len();
-    let Some((code, response)) = good_response(operation) else {
+    let Some((code, response)) = success_response(operation) else {
         return Ok(None);
     };
     if n_responses > 1 {
@@ -318,12 +318,12 @@ fn output_schema<'a>(
             spec.report(&format!("{name} of responses"), "");
         }
     }
-    let nothing = Value::from_iter([("type", "null")]);
+    let null_schema = Value::from_iter([("type", "null")]);
     let contents = response.members("content");
     let is_json = |(kind, _): &&(&str, Part<'a>)| kind.contains("json") || *kind == "*/*";
     let content = match contents.iter().find(is_json) {
-        _ if code == "204" || method == "head" => return Ok(Some(nothing)),
-        None if contents.is_empty() => return Ok(has_contents.then_some(nothing)),
+        _ if code == "204" || method == "head" => return Ok(Some(null_schema)),
+        None if contents.is_empty() => return Ok(has_contents.then_some(null_schema)),
         None => {
             spec.report("responses that are not JSON", "");
             return Ok(None);
@@ -360,7 +360,7 @@ fn located_parameters<'a>(
     operation: &Part<'a>,
 ) -> Result<Vec<(usize, FoundParameter)>, ToolsError> {
     let mut parameters: Vec<(usize, FoundParameter)> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indices_by_key: HashMap<String, usize> = HashMap::new();
     let mut parts = item.parameters();
     parts.extend(operation.elements("parameters"));
     for part in parts {
@@ -368,13 +368,13 @@ fn located_parameters<'a>(
             continue;
         };
         let key = parameter_key(&parameter.parameter.location, &parameter.parameter.name);
-        match places.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(parameters.len());
+        match indices_by_key.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(parameters.len());
                 parameters.push((location, parameter));
             }
-            Entry::Occupied(place) => {
-                let earlier = &mut parameters[*place.get()];
+            Entry::Occupied(entry) => {
+                let earlier = &mut parameters[*entry.get()];
                 if location != earlier.0 {
                     let what = "parameters whose name also occurs in another part of the request";
                     spec.report(what, &parameter.parameter.name);
@@ -397,15 +397,15 @@ fn locate_parameter<'a>(
     let part = spec.resolve(reference.clone())?;
     let name = part.text("name");
     if name.is_empty() {
-        return Err(part.bad("a parameter needs a name"));
+        return Err(part.invalid("a parameter needs a name"));
     }
     let location_name = part.text("in");
     let Some(location) = LOCATIONS.iter().position(|known| *known == location_name) else {
-        return Err(part.bad("`in` of a parameter must be path, query, header or cookie"));
+        return Err(part.invalid("`in` of a parameter must be path, query, header or cookie"));
     };
-    let is_ruled_by_protocol =
+    let is_protocol_header =
         ["accept", "content-type", "authorization"].contains(&name.to_lowercase().as_str());
-    if location_name == "header" && is_ruled_by_protocol {
+    if location_name == "header" && is_protocol_header {
         return Ok(None);
     }
     let content = part.members("content").into_iter().next();
@@ -484,15 +484,15 @@ pub(super) fn describe_parameter<'a>(
 /// The type of a schema without references.
 fn resolved_type(schema: &Value) -> Option<String> {
     const MAX_BRANCHES: usize = 8;
-    let mut here = schema;
+    let mut current = schema;
     for _ in 0..MAX_BRANCHES {
-        if let Some(kind) = declared_type(here) {
+        if let Some(kind) = declared_type(current) {
             return Some(kind);
         }
         let lists = ["allOf", "anyOf", "oneOf"].iter();
-        let lists = lists.filter_map(|key| here.get(key)?.as_array());
+        let lists = lists.filter_map(|key| current.get(key)?.as_array());
         let mut branches = lists.flatten();
-        here = branches.find(|branch| branch.get("type") != Some(&Value::from("null")))?;
+        current = branches.find(|branch| branch.get("type") != Some(&Value::from("null")))?;
     }
     None
 }
@@ -500,15 +500,15 @@ fn resolved_type(schema: &Value) -> Option<String> {
 /// The schema, if it contains more than type, description and default, which the parameter already
 /// has.
 fn informative_schema(schema: Value, kind: &str) -> Option<ParameterSchema> {
-    let Value::Object(mut held) = schema else {
+    let Value::Object(mut keywords) = schema else {
         return None;
     };
     for keyword in ["description", "default"] {
-        held.shift_remove(keyword);
+        keywords.shift_remove(keyword);
     }
     let is_known = |(keyword, value): (&String, &Value)| keyword == "type" && value == kind;
-    let says_more = !held.iter().all(is_known);
-    says_more.then(|| ParameterSchema::new(Value::Object(held)))
+    let is_informative = !keywords.iter().all(is_known);
+    is_informative.then(|| ParameterSchema::new(Value::Object(keywords)))
 }
 
 /// The allowed values of a schema or of its list elements, unless the description already names
@@ -531,7 +531,7 @@ fn choices<'a>(
     }
     let values = values.unwrap_or_default();
     // The description is searched for each value.
-    let n_searched = values.len().saturating_mul(description.len()) / SEARCHED_AT_ONCE;
+    let n_searched = values.len().saturating_mul(description.len()) / SEARCHED_BYTES_PER_COPIED;
     let n_copied: usize = values.iter().map(n_bytes).sum();
     spec.charge(n_copied.saturating_add(n_searched), resolved)?;
     let text = |value: &Value| match value {

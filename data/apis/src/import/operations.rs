@@ -2,7 +2,7 @@
 //! request location of every parameter.
 //!
 //! Prompts and retrievers need only documents; an executor must know which values go into path,
-//! query, header or body. Each name has one location, that of the document's parameter, even if a
+//! query, header or body. Each name has one location, where the document's parameter is, even if a
 //! specification uses the name in both query and body.
 
 use std::path::Path;
@@ -23,18 +23,18 @@ pub struct ApiOperation {
     /// Path with its placeholders, such as `/movie/{movie_id}`; the API name may omit it.
     pub path: String,
     /// Request location of each parameter, in document order.
-    pub places: Vec<ParameterPlace>,
+    pub parameters: Vec<LocatedParameter>,
     /// Request body, if there is one and its fields were imported.
     pub body: Option<OperationBody>,
 }
 
 /// Request location of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParameterPlace {
+pub struct LocatedParameter {
     /// Name of the parameter.
     pub name: String,
     /// Part of the request.
-    pub place: ParameterLocation,
+    pub location: ParameterLocation,
     /// Serialization in that part; unused for bodies.
     pub style: ParameterStyle,
 }
@@ -95,7 +95,7 @@ pub fn import_openapi_operations_file<'w>(
         .map_err(|error| error.at(path.display().to_string()))
 }
 
-/// Reads the operations of a specification. Their documents are those of
+/// Reads the operations of a specification, with the documents of
 /// [`import_openapi`](super::import_openapi).
 ///
 /// # Errors
@@ -108,8 +108,8 @@ pub fn import_openapi_operations<'w>(
     let options = options.into();
     let parsed = SpecText::parse(text)?;
     let documents = import_parsed(&parsed, &options)?.documents;
-    let copied = ImportState::default();
-    let spec = Spec::new(&parsed.root, &copied).with_source_texts(parsed.source_texts.as_ref());
+    let state = ImportState::default();
+    let spec = Spec::new(&parsed.root, &state).with_source_texts(parsed.source_texts.as_ref());
     let listed = operations(spec, &parsed.root_part(), options.names)?;
     let pairs = listed.iter().zip(documents);
     pairs
@@ -132,14 +132,14 @@ fn operation(
     let location_of = |name: &str| {
         let candidates = parameters.iter().filter(|candidate| candidate.name == name);
         // A later parameter with the same location is the operation's own.
-        let candidates = candidates.min_by_key(|candidate| candidate.place as usize);
+        let candidates = candidates.min_by_key(|candidate| candidate.location as usize);
         let is_whole = || {
             let mut fields = fields.iter();
             fields.any(|field| field.is_whole && field.parameter.name == name)
         };
-        candidates.cloned().unwrap_or_else(|| ParameterPlace {
+        candidates.cloned().unwrap_or_else(|| LocatedParameter {
             name: name.to_owned(),
-            place: if is_whole() {
+            location: if is_whole() {
                 ParameterLocation::WholeBody
             } else {
                 ParameterLocation::BodyField
@@ -149,7 +149,7 @@ fn operation(
     };
     let names = document.parameters();
     Ok(ApiOperation {
-        places: names
+        parameters: names
             .map(|parameter| location_of(&parameter.name))
             .collect(),
         path: listed.path.to_owned(),
@@ -177,11 +177,11 @@ fn parameters(
     spec: Spec<'_>,
     item: &PathItem<'_>,
     operation: &Part<'_>,
-) -> Result<Vec<ParameterPlace>, ToolsError> {
+) -> Result<Vec<LocatedParameter>, ToolsError> {
     let mut parts = operation.elements("parameters");
     parts.reverse();
     parts.extend(item.parameters().into_iter().rev());
-    let mut places = Vec::new();
+    let mut parameters = Vec::new();
     for part in parts {
         let part = spec.resolve(part)?;
         let location = match part.text("in") {
@@ -190,26 +190,26 @@ fn parameters(
             "header" => ParameterLocation::Header,
             _ => ParameterLocation::Cookie,
         };
-        places.push(ParameterPlace {
+        parameters.push(LocatedParameter {
             name: part.text("name").to_owned(),
             style: style(&part, location)?,
-            place: location,
+            location,
         });
     }
-    Ok(places)
+    Ok(parameters)
 }
 
 /// The style of a parameter, or the default of its location.
-fn style(part: &Part<'_>, place: ParameterLocation) -> Result<ParameterStyle, ToolsError> {
+fn style(part: &Part<'_>, location: ParameterLocation) -> Result<ParameterStyle, ToolsError> {
     if part.child("schema").is_none() && part.child("content").is_some() {
         return Ok(ParameterStyle::Json);
     }
-    let usual = match place {
+    let default = match location {
         ParameterLocation::Path | ParameterLocation::Header => "simple",
         _ => "form",
     };
     let style = match part.text("style") {
-        "" => usual,
+        "" => default,
         style => style,
     };
     Ok(ParameterStyle::Named {
@@ -267,9 +267,9 @@ paths:
             explode,
             allow_reserved: false,
         };
-        let parameter = |name: &str, parameter, style| ParameterPlace {
+        let parameter = |name: &str, parameter, style| LocatedParameter {
             name: name.to_owned(),
-            place: parameter,
+            location: parameter,
             style,
         };
         let post = [
@@ -285,7 +285,7 @@ paths:
             ),
             parameter("title", ParameterLocation::BodyField, ParameterStyle::Json),
         ];
-        assert_eq!(all[0].places, post);
+        assert_eq!(all[0].parameters, post);
         let json = |is_required| {
             Some(OperationBody {
                 media_type: "application/json".to_owned(),
@@ -295,7 +295,7 @@ paths:
         assert_eq!(all[0].body, json(true));
         assert_eq!(all[1].body, json(false));
         assert_eq!(
-            all[1].places.last().map(|p| p.place),
+            all[1].parameters.last().map(|p| p.location),
             Some(ParameterLocation::WholeBody)
         );
         assert_eq!(all[2].body, None);
@@ -304,8 +304,9 @@ paths:
     #[test]
     fn bodies_that_are_left_out_have_no_fields() {
         let all = import_openapi_operations(SPEC, RequestBodies::LeftOut).expect("reads");
-        let is_field = |place: &ParameterPlace| place.place == ParameterLocation::BodyField;
-        assert!(!all[0].places.iter().any(is_field));
+        let is_field =
+            |parameter: &LocatedParameter| parameter.location == ParameterLocation::BodyField;
+        assert!(!all[0].parameters.iter().any(is_field));
         assert_eq!(all[0].body, None);
         assert!(import_openapi_operations("{}", RequestBodies::LeftOut).is_err());
     }

@@ -26,7 +26,7 @@ pub(super) struct Spec<'a> {
     /// Source text of scalars by JSON pointer, for YAML; see
     /// [`YamlDocument`](tooltune_json::yaml::YamlDocument).
     source_texts: Option<&'a HashMap<String, String>>,
-    copied: &'a ImportState,
+    state: &'a ImportState,
 }
 
 /// Resource usage of all operations together, and the discarded information.
@@ -35,13 +35,13 @@ pub(super) struct ImportState {
     n_bytes: Cell<usize>,
     /// Number of visited schema nodes.
     n_parts: Cell<usize>,
-    /// Limit of `parts`: [`SPEC_PARTS`], smaller in tests.
-    most_parts: usize,
+    /// Limit of `n_parts`: [`SPEC_PARTS`], smaller in tests.
+    max_parts: usize,
     /// Component schemas already read, so that operations that share them walk them once.
-    held: RefCell<HashMap<(String, Direction), Rc<ConvertedSchema>>>,
+    schemas_by_pointer: RefCell<HashMap<(String, Direction), Rc<ConvertedSchema>>>,
     left_out: RefCell<LeftOut>,
     /// Name of the current operation.
-    place: RefCell<String>,
+    operation: RefCell<String>,
 }
 
 impl Default for ImportState {
@@ -52,14 +52,14 @@ impl Default for ImportState {
 
 impl ImportState {
     /// Starts with zero usage and the given limit of visited schema nodes.
-    pub(super) fn with_limit(most_parts: usize) -> Self {
+    pub(super) fn with_limit(max_parts: usize) -> Self {
         Self {
-            most_parts,
+            max_parts,
             n_bytes: Cell::default(),
             n_parts: Cell::default(),
-            held: RefCell::default(),
+            schemas_by_pointer: RefCell::default(),
             left_out: RefCell::default(),
-            place: RefCell::default(),
+            operation: RefCell::default(),
         }
     }
 
@@ -132,12 +132,12 @@ impl<'a> Part<'a> {
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(Value::String(text)) if text == "true" => Ok(Some(true)),
             Some(Value::String(text)) if text == "false" => Ok(Some(false)),
-            Some(_) => Err(self.bad(&format!("{key} must be true or false"))),
+            Some(_) => Err(self.invalid(&format!("{key} must be true or false"))),
         }
     }
 
     /// The error for an invalid part.
-    pub(super) fn bad(&self, reason: &str) -> ToolsError {
+    pub(super) fn invalid(&self, reason: &str) -> ToolsError {
         ToolsError::BadSpec {
             pointer: self.pointer.clone(),
             reason: reason.to_owned(),
@@ -146,13 +146,13 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Spec<'a> {
-    pub(super) fn new(root: &'a Value, copied: &'a ImportState) -> Self {
+    pub(super) fn new(root: &'a Value, state: &'a ImportState) -> Self {
         // Pointers of components are relative to their own root.
-        copied.held.borrow_mut().clear();
+        state.schemas_by_pointer.borrow_mut().clear();
         Self {
             root,
             source_texts: None,
-            copied,
+            state,
         }
     }
 
@@ -184,17 +184,17 @@ impl<'a> Spec<'a> {
     ///
     /// # Errors
     ///
-    /// - the schemas of all operations together have more than [`SPEC_PARTS`]
+    /// - the schemas of all operations together have more than [`SPEC_PARTS`] nodes
     pub(super) fn step(&self, part: &Part<'_>) -> Result<(), ToolsError> {
-        let sum = self.copied.n_parts.get().saturating_add(1);
-        self.copied.n_parts.set(sum);
-        let most = self.copied.most_parts;
-        if sum > most {
-            return Err(part.bad(&format!(
-                "the schemas of all operations up to {:?} expand to more than {most} parts, the \
+        let sum = self.state.n_parts.get().saturating_add(1);
+        self.state.n_parts.set(sum);
+        let max_parts = self.state.max_parts;
+        if sum > max_parts {
+            return Err(part.invalid(&format!(
+                "the schemas of all operations up to {:?} expand to more than {max_parts} parts, the \
                  limit (SPEC_PARTS in docs/limits.md); split the specification, or let its schemas \
                  refer to each other less",
-                self.copied.place.borrow()
+                self.state.operation.borrow()
             )));
         }
         Ok(())
@@ -206,7 +206,7 @@ impl<'a> Spec<'a> {
         pointer: &str,
         direction: Direction,
     ) -> Option<Rc<ConvertedSchema>> {
-        let schemas = self.copied.held.borrow();
+        let schemas = self.state.schemas_by_pointer.borrow();
         schemas.get(&(pointer.to_owned(), direction)).map(Rc::clone)
     }
 
@@ -218,25 +218,28 @@ impl<'a> Spec<'a> {
         schema: &Rc<ConvertedSchema>,
     ) {
         let key = (pointer.to_owned(), direction);
-        self.copied.held.borrow_mut().insert(key, Rc::clone(schema));
+        self.state
+            .schemas_by_pointer
+            .borrow_mut()
+            .insert(key, Rc::clone(schema));
     }
 
     /// Sets the current operation.
     pub(super) fn enter(&self, operation: &str) {
-        operation.clone_into(&mut self.copied.place.borrow_mut());
+        operation.clone_into(&mut self.state.operation.borrow_mut());
     }
 
     /// Reports that `what` was discarded at a part of the current operation; an empty part is the
     /// whole operation.
     pub(super) fn report(&self, what: &str, part: &str) {
-        let operation = self.copied.place.borrow();
+        let operation = self.state.operation.borrow();
         let gap = if part.is_empty() || operation.is_empty() {
             ""
         } else {
             ", "
         };
         let location = format!("{operation}{gap}{part}");
-        self.copied.left_out.borrow_mut().add(what, location);
+        self.state.left_out.borrow_mut().add(what, location);
     }
 
     /// Counts bytes that an operation is about to copy or search in a part that may be shared.
@@ -245,13 +248,13 @@ impl<'a> Spec<'a> {
     ///
     /// - all operations together exceed [`SPEC_BYTES`]
     pub(super) fn charge(&self, n_bytes: usize, part: &Part<'_>) -> Result<(), ToolsError> {
-        let sum = self.copied.n_bytes.get().saturating_add(n_bytes);
-        self.copied.n_bytes.set(sum);
+        let sum = self.state.n_bytes.get().saturating_add(n_bytes);
+        self.state.n_bytes.set(sum);
         if sum > SPEC_BYTES {
-            return Err(part.bad(&format!(
+            return Err(part.invalid(&format!(
                 "the operations up to {:?} copy more than {SPEC_BYTES} bytes of shared components \
                  (SPEC_BYTES in docs/limits.md); shorten this part, or split the specification",
-                self.copied.place.borrow()
+                self.state.operation.borrow()
             )));
         }
         Ok(())
@@ -265,10 +268,10 @@ impl<'a> Spec<'a> {
     /// - a chain has more than [`REFERENCE_STEPS`] references
     pub(super) fn resolve(&self, part: Part<'a>) -> Result<Part<'a>, ToolsError> {
         let mut visited: HashSet<String> = HashSet::new();
-        let mut here = part;
-        while let Some(Value::String(reference)) = here.value.get("$ref") {
+        let mut current = part;
+        while let Some(Value::String(reference)) = current.value.get("$ref") {
             let fault = |reason| ToolsError::UnresolvedReference {
-                pointer: here.pointer.clone(),
+                pointer: current.pointer.clone(),
                 reference: reference.clone(),
                 reason,
             };
@@ -276,7 +279,7 @@ impl<'a> Spec<'a> {
                 .strip_prefix('#')
                 .ok_or_else(|| fault("refers to another document"))?;
             let pointer = percent_decode(pointer);
-            self.charge(STEP_BYTES + pointer.len(), &here)?;
+            self.charge(STEP_BYTES + pointer.len(), &current)?;
             if visited.len() == REFERENCE_STEPS {
                 return Err(fault(
                     "is at the end of more than 100 chained references (REFERENCE_STEPS in docs/limits.md)",
@@ -289,9 +292,9 @@ impl<'a> Spec<'a> {
                 .root
                 .pointer(&pointer)
                 .ok_or_else(|| fault("does not exist"))?;
-            here = Part { value, pointer };
+            current = Part { value, pointer };
         }
-        Ok(here)
+        Ok(current)
     }
 }
 

@@ -31,7 +31,7 @@ fn parameter<'d>(document: &'d ApiDocument, name: &str) -> &'d ApiParameter {
 }
 
 #[test]
-fn keywords_next_to_a_reference_count_at_every_level() {
+fn keywords_next_to_a_reference_apply_at_every_level() {
     let color = |more: Value| {
         let mut color = json!({"$ref": "#/components/schemas/Color"});
         let fields = color.as_object_mut().expect("an object");
@@ -109,7 +109,7 @@ fn keywords_next_to_a_reference_count_at_every_level() {
 }
 
 #[test]
-fn nullable_next_to_a_reference_widens_what_it_leads_to() {
+fn nullable_next_to_a_reference_extends_its_target() {
     let nullable =
         |name: &str| json!({"$ref": format!("#/components/schemas/{name}"), "nullable": true});
     let body = json!({"requestBody": {"content": {"application/json": {"schema": {
@@ -142,7 +142,7 @@ fn nullable_next_to_a_reference_widens_what_it_leads_to() {
 }
 
 #[test]
-fn descriptions_next_to_a_reference_override_those_of_its_target() {
+fn descriptions_next_to_a_reference_take_precedence() {
     let operation = json!({
         "parameters": [{"$ref": "#/components/parameters/Id", "description": "Of the order."}],
         "requestBody": {"$ref": "#/components/requestBodies/All", "description": "All lines."},
@@ -197,7 +197,7 @@ fn header_names_are_case_insensitive() {
 }
 
 #[test]
-fn scalars_of_yaml_are_text_where_the_schema_says_so() {
+fn yaml_scalars_are_strings_if_the_schema_requires_strings() {
     let yaml = r##"
 openapi: 3.0.3
 paths:
@@ -312,7 +312,7 @@ fn unsupported_request_bodies_are_reported() {
 }
 
 #[test]
-fn references_that_lead_to_each_other_or_on_without_end_are_errors() {
+fn circular_and_endless_references_are_errors() {
     let query = |schema: &str| {
         json!({"/x": {"get": {"parameters": [{"name": "q", "in": "query",
             "schema": {"$ref": format!("#/components/schemas/{schema}")}}]}}})
@@ -350,7 +350,7 @@ fn references_that_lead_to_each_other_or_on_without_end_are_errors() {
 }
 
 #[test]
-fn operations_that_double_what_they_share_are_read_once_and_bounded() {
+fn shared_schemas_are_read_once_and_unshared_ones_are_bounded() {
     let level = |prefix: &str, i: usize| {
         let next = json!({"$ref": format!("#/components/schemas/{prefix}{}", i + 1)});
         let both = json!({"type": "object", "properties": {"a": next, "b": next}});
@@ -397,7 +397,7 @@ fn operations_that_double_what_they_share_are_read_once_and_bounded() {
 }
 
 #[test]
-fn documents_of_ten_million_numbers_are_refused_before_they_are_made() {
+fn documents_of_ten_million_numbers_are_refused_before_they_are_built() {
     let numbers = "0,".repeat(10_000_000);
     let text = format!("{{\"openapi\": \"3.0.0\", \"x\": [{numbers}0]}}");
     let error = import_openapi(&text, RequestBodies::LeftOut).expect_err("too many");

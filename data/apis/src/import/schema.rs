@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use super::body::schema_kind;
-use super::merge::{is_annotation, together};
+use super::merge::{is_annotation, merge};
 use super::openapi::n_bytes;
 use super::reference::{Part, STEP_BYTES, Spec};
 use crate::budgets::SCHEMA_BYTES;
@@ -24,7 +24,7 @@ const LEVELS: [usize; 7] = [24, 12, 8, 5, 3, 2, 1];
 const PART_BYTES: usize = 240;
 
 /// Keywords with one schema.
-const ONE: [&str; 11] = [
+const SCHEMA_KEYWORDS: [&str; 11] = [
     "additionalItems",
     "additionalProperties",
     "contains",
@@ -39,13 +39,13 @@ const ONE: [&str; 11] = [
 ];
 
 /// Keywords with a list of schemas.
-const MANY: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 
 /// Keywords with schemas by name.
-const NAMED: [&str; 3] = ["dependentSchemas", "patternProperties", "properties"];
+const SCHEMA_MAP_KEYWORDS: [&str; 3] = ["dependentSchemas", "patternProperties", "properties"];
 
 /// Keywords that are copied unchanged.
-const KEPT: [&str; 24] = [
+const COPIED_KEYWORDS: [&str; 24] = [
     "const",
     "contentEncoding",
     "contentMediaType",
@@ -73,7 +73,7 @@ const KEPT: [&str; 24] = [
 ];
 
 /// Keywords that do not restrict a single value, or that are handled elsewhere.
-const READ_ELSEWHERE: [&str; 12] = [
+const IGNORED_KEYWORDS: [&str; 12] = [
     "$anchor",
     "$comment",
     "$defs",
@@ -112,7 +112,8 @@ pub(super) struct ConvertedSchema {
     discarded: Vec<(String, String)>,
 }
 
-/// Converts the schema of a part, reported as `label`; returns `None` if nothing of it fits.
+/// Converts the schema of a part, reported as `label`; returns `None` if not even its top level
+/// fits.
 ///
 /// # Errors
 ///
@@ -250,7 +251,7 @@ impl<'a> Builder<'a> {
             } else {
                 self.is_cut = true;
             }
-            nullable(type_alone(keywords), keywords)
+            nullable(only_type(keywords), keywords)
         } else {
             self.open.push(resolved.pointer.clone());
             let schema = self.keywords(&resolved, keywords, level);
@@ -274,9 +275,11 @@ impl<'a> Builder<'a> {
         target_schema: Value,
         level: usize,
     ) -> Result<Value, BuildFailure> {
-        let own = self.plain_keywords(at, siblings, level)?;
-        let both = match (own, target_schema) {
-            (Value::Object(own), Value::Object(target_schema)) => together(own, target_schema),
+        let converted = self.plain_keywords(at, siblings, level)?;
+        let both = match (converted, target_schema) {
+            (Value::Object(converted), Value::Object(target_schema)) => {
+                merge(converted, target_schema)
+            }
             (_, target_schema) => target_schema,
         };
         // `nullable` extends the referenced schema; every other keyword restricts it.
@@ -310,18 +313,18 @@ impl<'a> Builder<'a> {
                 }
                 "type" => self.kind(part, value, &mut result),
                 "allOf" => {}
-                name if ONE.contains(&name) && !value.is_array() => {
+                name if SCHEMA_KEYWORDS.contains(&name) && !value.is_array() => {
                     if let Some(child) = part.child(name) {
                         result.insert(keyword.clone(), self.schema(child, level + 1)?);
                     }
                 }
-                name if MANY.contains(&name) => {
+                name if SCHEMA_LIST_KEYWORDS.contains(&name) => {
                     let branches = part.elements(name).into_iter();
                     let branches = branches.map(|branch| self.schema(branch, level + 1));
                     let branches = branches.collect::<Result<Vec<_>, _>>()?;
                     result.insert(keyword.clone(), Value::Array(branches));
                 }
-                name if NAMED.contains(&name) => {
+                name if SCHEMA_MAP_KEYWORDS.contains(&name) => {
                     let mut schemas = Map::new();
                     for (name, schema) in part.members(name) {
                         self.charge(name.len())?;
@@ -329,11 +332,11 @@ impl<'a> Builder<'a> {
                     }
                     result.insert(keyword.clone(), Value::Object(schemas));
                 }
-                name if KEPT.contains(&name) => {
+                name if COPIED_KEYWORDS.contains(&name) => {
                     self.charge(n_bytes(value))?;
                     result.insert(keyword.clone(), self.keep_value(part, name, value)?);
                 }
-                name if READ_ELSEWHERE.contains(&name) => {}
+                name if IGNORED_KEYWORDS.contains(&name) => {}
                 name if name.starts_with("x-") => self.report("extensions (x-...)", part),
                 name => self.report(&format!("keywords {name:?} of schemas"), part),
             }
@@ -347,14 +350,14 @@ impl<'a> Builder<'a> {
             self.charge(n_bytes(title))?;
             result.insert("description".to_owned(), title.clone());
         }
-        let mut whole = Value::Object(result);
+        let mut result_schema = Value::Object(result);
         for branch in part.elements("allOf") {
-            whole = match (whole, self.schema(branch, level + 1)?) {
-                (Value::Object(own), Value::Object(branch)) => together(own, branch),
-                (whole, _) => whole,
+            result_schema = match (result_schema, self.schema(branch, level + 1)?) {
+                (Value::Object(converted), Value::Object(branch)) => merge(converted, branch),
+                (result_schema, _) => result_schema,
             };
         }
-        Ok(whole)
+        Ok(result_schema)
     }
 
     /// The unchanged value of a keyword; YAML scalars become strings if the schema requires it.
@@ -467,15 +470,15 @@ impl<'a> Builder<'a> {
 }
 
 /// A schema with only the type.
-fn type_alone(keywords: &Map<String, Value>) -> Value {
-    let of_shape = if keywords.contains_key("properties") {
+fn only_type(keywords: &Map<String, Value>) -> Value {
+    let implied_type = if keywords.contains_key("properties") {
         Some("object")
     } else if keywords.contains_key("items") {
         Some("array")
     } else {
         None
     };
-    match (keywords.get("type"), of_shape) {
+    match (keywords.get("type"), implied_type) {
         (Some(kind @ Value::String(word)), _) if TYPES.contains(&word.as_str()) => {
             json!({"type": kind})
         }

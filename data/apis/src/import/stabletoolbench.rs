@@ -44,7 +44,7 @@ pub(crate) fn documents_with_locations(
         read_value(&value)
             .map_err(|error| error.at(file.as_str()))?
             .into_iter()
-            .map(|(place, document)| (format!("{file}, {place}"), document))
+            .map(|(location, document)| (format!("{file}, {location}"), document))
             .collect()
     };
     if documents.is_empty() {
@@ -57,9 +57,9 @@ pub(crate) fn documents_with_locations(
 fn read_lines(path: &Path) -> Result<Vec<(String, ApiDocument)>, ToolsError> {
     JsonLines::open(path)?
         .map(|line| {
-            let (place, value) = line?;
-            let document = ApiDocument::try_from(value).map_err(|error| error.at(&place))?;
-            Ok((place, document))
+            let (location, value) = line?;
+            let document = ApiDocument::try_from(value).map_err(|error| error.at(&location))?;
+            Ok((location, document))
         })
         .collect()
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_differ_under_one_name_are_refused_by_the_catalogue_or_chosen_by_it() {
+    fn different_documents_of_one_name_are_refused_or_reduced_to_the_first() {
         let (_folder, path) = write("q.json", &json!([query("d"), query("e")]).to_string());
         let documents = import_stabletoolbench(&path).expect("imports");
         assert_eq!(documents.len(), 3);

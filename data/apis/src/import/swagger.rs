@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::listing::METHODS;
 
 /// Keys of a parameter that are not part of its schema.
-const OF_PARAMETERS: [&str; 7] = [
+const PARAMETER_KEYS: [&str; 7] = [
     "name",
     "in",
     "description",
@@ -76,10 +76,11 @@ fn convert_item(item: &mut Value, shared: &Value, media: &DefaultMediaTypes) {
     let Some(fields) = item.as_object_mut() else {
         return;
     };
-    let of_path = fields.get("parameters").cloned().unwrap_or_default();
-    let of_path = resolve_parameters(&of_path, shared);
-    let (parameters, bodies): (Vec<Value>, Vec<Value>) =
-        of_path.into_iter().partition(|one| !is_body_parameter(one));
+    let path_parameters = fields.get("parameters").cloned().unwrap_or_default();
+    let path_parameters = resolve_parameters(&path_parameters, shared);
+    let (parameters, bodies): (Vec<Value>, Vec<Value>) = path_parameters
+        .into_iter()
+        .partition(|one| !is_body_parameter(one));
     for method in METHODS {
         if let Some(operation) = fields.get_mut(method).and_then(Value::as_object_mut) {
             convert_operation(operation, &bodies, shared, media);
@@ -97,23 +98,28 @@ fn convert_operation(
     shared: &Value,
     media: &DefaultMediaTypes,
 ) {
-    let own_or = |operation: &Map<String, Value>, key: &str, all: &[String]| {
-        let own = media_types(&Value::Object(operation.clone()), key);
+    let types_or = |operation: &Map<String, Value>, key: &str, all: &[String]| {
+        let of_operation = media_types(&Value::Object(operation.clone()), key);
         match operation.contains_key(key) {
-            true => own,
+            true => of_operation,
             false => all.to_vec(),
         }
     };
-    let consumes = own_or(operation, "consumes", &media.consumes);
-    let produces = own_or(operation, "produces", &media.produces);
-    let own = operation.get("parameters").cloned().unwrap_or_default();
-    let (parameters, own_bodies): (Vec<Value>, Vec<Value>) = resolve_parameters(&own, shared)
-        .into_iter()
-        .partition(|one| !is_body_parameter(one));
+    let consumes = types_or(operation, "consumes", &media.consumes);
+    let produces = types_or(operation, "produces", &media.produces);
+    let of_operation = operation.get("parameters").cloned().unwrap_or_default();
+    let (parameters, own_bodies): (Vec<Value>, Vec<Value>) =
+        resolve_parameters(&of_operation, shared)
+            .into_iter()
+            .partition(|one| !is_body_parameter(one));
     let is_same = |a: &Value, b: &Value| a["name"] == b["name"] && a["in"] == b["in"];
     let mut bodies: Vec<Value> = bodies_of_path
         .iter()
-        .filter(|of_path| !own_bodies.iter().any(|own| is_same(own, of_path)))
+        .filter(|shared_body| {
+            !own_bodies
+                .iter()
+                .any(|of_operation| is_same(of_operation, shared_body))
+        })
         .cloned()
         .collect();
     bodies.extend(own_bodies);
@@ -169,10 +175,9 @@ fn convert_parameter(parameter: Value) -> Value {
         _ => ("simple", false),
     };
     let is_list = fields.get("type").is_some_and(|kind| kind == "array");
-    let (own, schema): (Map<String, Value>, Map<String, Value>) = fields
+    let (mut parameter_fields, schema): (Map<String, Value>, Map<String, Value>) = fields
         .into_iter()
-        .partition(|(key, _)| OF_PARAMETERS.contains(&key.as_str()) || key.starts_with("x-"));
-    let mut parameter_fields = own;
+        .partition(|(key, _)| PARAMETER_KEYS.contains(&key.as_str()) || key.starts_with("x-"));
     parameter_fields.shift_remove("collectionFormat");
     if is_list {
         parameter_fields.insert("style".to_owned(), json!(style));
@@ -221,10 +226,10 @@ fn request_body(parameters: Vec<Value>, consumes: &[String]) -> Option<Value> {
 }
 
 /// JSON if it is listed, otherwise the first type, otherwise the default.
-fn preferred_type(types: &[String], usual: &str) -> String {
+fn preferred_type(types: &[String], default: &str) -> String {
     let json = types.iter().find(|kind| kind.contains("json"));
     let first = json.or_else(|| types.first());
-    first.cloned().unwrap_or_else(|| usual.to_owned())
+    first.cloned().unwrap_or_else(|| default.to_owned())
 }
 
 /// A response whose schema and examples are moved into its media types.
@@ -322,8 +327,11 @@ paths:
         );
         assert_eq!(read.document.required_parameters[0].name, "id");
         let explodes = |name: &str| {
-            let parameter = read.places.iter().find(|parameter| parameter.name == name);
-            match parameter.map(|parameter| (parameter.place, &parameter.style)) {
+            let parameter = read
+                .parameters
+                .iter()
+                .find(|parameter| parameter.name == name);
+            match parameter.map(|parameter| (parameter.location, &parameter.style)) {
                 Some((ParameterLocation::Query, ParameterStyle::Named { style, explode, .. })) => {
                     assert_eq!(style, "form");
                     *explode

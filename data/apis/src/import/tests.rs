@@ -157,7 +157,7 @@ paths:
 }
 
 #[test]
-fn a_reference_that_cannot_be_followed_is_an_error_with_its_pointer() {
+fn an_unresolvable_reference_is_an_error_with_its_pointer() {
     let with = |reference: &str| {
         spec(
             json!({"/a/{b}": {"get": {"parameters": [{"$ref": reference}]}}}),
@@ -187,7 +187,7 @@ fn a_reference_that_cannot_be_followed_is_an_error_with_its_pointer() {
 }
 
 #[test]
-fn schemas_that_contain_themselves_end() {
+fn recursive_schemas_are_cut() {
     let spec = spec(
         json!({"/x": {"post": {"requestBody": {"content": {"application/json":
             {"schema": {"$ref": "#/components/schemas/Node"}}}}}}}),
@@ -333,7 +333,7 @@ fn shop() -> Value {
 }
 
 #[test]
-fn nested_schemas_of_bodies_and_responses_stay_with_what_they_refer_to() {
+fn schemas_of_bodies_and_responses_are_kept_with_references_expanded() {
     let imported = import_openapi(&shop().to_string(), RequestBodies::AsParameters).expect("reads");
     let [post, delete] = imported.documents.as_slice() else {
         panic!("{:?}", imported.documents);
@@ -377,12 +377,18 @@ fn nested_schemas_of_bodies_and_responses_stay_with_what_they_refer_to() {
         json!({"type": "object"}),
         "it ends"
     );
-    let made = post.output_schema.as_ref().expect("a response");
-    assert_eq!(made["properties"]["id"], json!({"type": "integer"}));
-    assert_eq!(made["properties"]["state"]["enum"], json!(["new", "paid"]));
+    let schema_of_response = post.output_schema.as_ref().expect("a response");
+    assert_eq!(
+        schema_of_response["properties"]["id"],
+        json!({"type": "integer"})
+    );
+    assert_eq!(
+        schema_of_response["properties"]["state"]["enum"],
+        json!(["new", "paid"])
+    );
     let mut described = person;
     described["description"] = json!("Who.");
-    assert_eq!(made["properties"]["customer"], described);
+    assert_eq!(schema_of_response["properties"]["customer"], described);
     let id = delete.parameter("id").expect("id");
     assert_eq!((id.location.as_str(), id.kind.as_str()), ("path", "string"));
     let id = id.schema.as_ref().map(|schema| schema.value().clone());
@@ -426,7 +432,7 @@ fn discarded_information_is_reported_with_its_location() {
 }
 
 #[test]
-fn branches_of_all_of_that_rule_each_other_out_stay_apart() {
+fn contradictory_all_of_branches_are_not_merged() {
     let schema = json!({"allOf": [
         {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false},
         {"type": "object", "properties": {"b": {"type": "string"}}},
@@ -434,20 +440,20 @@ fn branches_of_all_of_that_rule_each_other_out_stay_apart() {
     let wrapped = json!({"properties": {"q": schema}});
     let body = json!({"requestBody": {"content": {"application/json": {"schema": wrapped}}}});
     let documents = import(&spec(json!({"/x": {"post": body}}), json!({}))).expect("reads");
-    let held = documents[0]
+    let imported = documents[0]
         .parameter("q")
         .expect("q")
         .schema
         .as_ref()
         .expect("a schema");
     assert_eq!(
-        held.value()["allOf"],
+        imported.value()["allOf"],
         schema["allOf"]
             .as_array()
             .map(|all| json!([all[1]]))
             .unwrap()
     );
-    assert_eq!(held.value()["additionalProperties"], json!(false));
+    assert_eq!(imported.value()["additionalProperties"], json!(false));
 }
 
 #[test]
@@ -470,18 +476,18 @@ fn an_endless_schema_is_cut_at_the_deepest_level_that_fits() {
         {"properties": {"q": {"$ref": "#/components/schemas/L0"}}}}}}});
     let spec = spec(repeat_operation(100, &body), json!({"schemas": schemas}));
     let imported = import_openapi(&spec.to_string(), RequestBodies::AsParameters).expect("reads");
-    let held = imported.documents[0]
+    let schema = imported.documents[0]
         .parameter("q")
         .expect("q")
         .schema
         .as_ref()
         .expect("a schema");
-    let deep = held
+    let deep = schema
         .value()
         .pointer("/properties/part9/properties/part9")
         .expect("two levels");
     assert_eq!(deep["type"], "object");
-    let n_bytes = held.value().to_string().len();
+    let n_bytes = schema.value().to_string().len();
     assert!(n_bytes < 2 * crate::budgets::SCHEMA_BYTES, "{n_bytes}");
     let lines = imported.left_out.lines();
     assert!(

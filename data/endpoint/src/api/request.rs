@@ -52,7 +52,7 @@ pub(super) fn build_call_request(
     arguments: &Map<String, Value>,
 ) -> Result<CallRequest, String> {
     let located_arguments = || {
-        let parameters = operation.places.iter();
+        let parameters = operation.parameters.iter();
         parameters.filter_map(|parameter| Some((parameter, arguments.get(&parameter.name)?)))
     };
     let mut query = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn build_call_request(
                  that method"
             ));
         }
-        match parameter.place {
+        match parameter.location {
             ParameterLocation::Query => query.extend(query_pairs(name, value, &parameter.style)?),
             ParameterLocation::Cookie => {
                 cookies.extend(query_pairs(name, value, &parameter.style)?)
@@ -108,9 +108,10 @@ fn fill_path(operation: &ApiOperation, arguments: &Map<String, Value>) -> Result
             break;
         };
         path.extend(utf8_percent_encode(literal, NOT_IN_PATHS));
-        let mut parameters = operation.places.iter();
-        let parameter = parameters
-            .find(|candidate| candidate.place == ParameterLocation::Path && candidate.name == name);
+        let mut parameters = operation.parameters.iter();
+        let parameter = parameters.find(|candidate| {
+            candidate.location == ParameterLocation::Path && candidate.name == name
+        });
         let value = arguments.get(name);
         let (Some(parameter), Some(value)) = (parameter, value) else {
             return Err(format!("the path has no value for {{{name}}}"));
@@ -247,8 +248,11 @@ fn build_body(
     let Some(body) = &operation.body else {
         return Ok(None);
     };
-    let of_body = |location: ParameterLocation| {
-        let parameters = operation.places.iter().filter(move |p| p.place == location);
+    let body_arguments = |location: ParameterLocation| {
+        let parameters = operation
+            .parameters
+            .iter()
+            .filter(move |p| p.location == location);
         parameters.filter_map(|parameter| {
             Some((
                 parameter.name.clone(),
@@ -256,10 +260,10 @@ fn build_body(
             ))
         })
     };
-    let whole_body = of_body(ParameterLocation::WholeBody)
+    let whole_body = body_arguments(ParameterLocation::WholeBody)
         .next()
         .map(|(_, value)| value);
-    let fields: Map<String, Value> = of_body(ParameterLocation::BodyField).collect();
+    let fields: Map<String, Value> = body_arguments(ParameterLocation::BodyField).collect();
     let value = match whole_body {
         Some(whole_body) => whole_body,
         None if fields.is_empty() && !body.is_required => return Ok(None),

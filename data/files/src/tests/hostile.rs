@@ -130,7 +130,7 @@ fn values_longer_than_a_row_are_refused_before_decoding() {
     let runs = Int64Array::from(vec![500_000_000_i64]);
     let runs = RunArray::<Int64Type>::try_new(&runs, &StringArray::from(vec!["x"]));
     let runs: ArrayRef = Arc::new(runs.expect("runs"));
-    let of_runs = LargeListArray::new(
+    let run_lists = LargeListArray::new(
         Arc::new(Field::new("item", runs.data_type().clone(), true)),
         OffsetBuffer::from_lengths([500_000_000]),
         runs,
@@ -140,7 +140,7 @@ fn values_longer_than_a_row_are_refused_before_decoding() {
         Arc::new(list),
         Arc::new(fixed),
         Arc::new(nested),
-        Arc::new(of_runs),
+        Arc::new(run_lists),
     ];
     for column in columns {
         let kind = column.data_type().to_string();
@@ -204,8 +204,8 @@ fn a_declared_length_is_limited_by_the_existing_bytes() {
                 damaged[at + bit / 8] ^= 1 << (bit % 8);
                 let error = read_rows(damaged).expect_err("damaged");
                 // LZ4 could expand to a few kilobytes more; its decoder detects that it does not.
-                let is_told = error.contains("the file is damaged") || bit == 12;
-                assert!(is_told, "{codec:?} {bit}: {error}");
+                let is_reported = error.contains("the file is damaged") || bit == 12;
+                assert!(is_reported, "{codec:?} {bit}: {error}");
             }
         }
     }

@@ -25,11 +25,13 @@ const PER_NAMED_PATTERN: usize = 3;
 /// Maximum bytes of a compiled pattern.
 pub(super) const PATTERN_BYTES: usize = 2 << 20;
 
+/// Compiles a schema with a limit on the compilations of its resources.
+///
 /// # Errors
 ///
 /// - the schema is not valid under its draft, or a reference is unresolvable or external
 /// - references reach its resources in more than [`COMPILED_RESOURCES`] ways
-pub(super) fn compiled(
+pub(super) fn compile(
     schema: &Value,
     options: ValidationOptions<'static, Retriever, Counted>,
 ) -> Result<Validator<Counted>, SchemaFault> {
@@ -49,7 +51,8 @@ pub(super) fn compiled(
     options.build(&with_resource_keyword).map_err(|error| {
         let pointer = error.instance_path().to_string();
         SchemaFault {
-            // The keyword is ours; the schema's author knows the part that contains it.
+            // The schema's author did not write this keyword, so report the schema that contains
+            // it.
             pointer: match pointer.strip_suffix(RESOURCE) {
                 Some(part) => part.trim_end_matches('/').to_owned(),
                 None => pointer,

@@ -81,7 +81,7 @@ struct BudgetExceeded;
 /// Runs `walk` and returns its result, or `None` if it exceeds the budget.
 pub(super) fn run_with_budget<T>(allowance: Allowance, walk: impl FnOnce() -> T) -> Option<T> {
     set_budget(allowance);
-    // An interrupted walk leaves only a context and lists behind, which are not used again.
+    // An interrupted walk leaves only its context and lists, which are not used again.
     let outcome = catch_unwind(AssertUnwindSafe(walk));
     set_budget(UNLIMITED);
     match outcome {

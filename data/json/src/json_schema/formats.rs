@@ -81,7 +81,7 @@ pub fn unchecked_formats(schema: &Value) -> BTreeSet<&str> {
     names
 }
 
-/// Returns the values of `format` in a schema; values that are data are skipped.
+/// Returns the values of `format` in a schema, outside the values of data keywords.
 fn collect<'s>(schema: &'s Value, names: &mut BTreeSet<&'s str>) {
     const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
     const NAMED: [&str; 5] = [

@@ -19,8 +19,9 @@ use crate::budgets::MEMORY_SCHEMA_NODES;
 /// The keyword that replaces a reference.
 const REFERENCE: &str = "x-tooltune-definition";
 
-/// Returns whether the value is valid, or `None` if that exceeds the budget or the schema uses an
-/// unsupported feature: `$id` or anchors, dynamic references, unevaluated properties or items.
+/// Returns whether the value is valid. Returns `None` if the check exceeds the budget, or if the
+/// schema uses an unsupported feature: `$id` or anchors, dynamic references, unevaluated properties
+/// or items.
 pub(super) fn is_valid(
     schema: &Value,
     dialect: Dialect,
@@ -164,8 +165,8 @@ const DATA_KEYWORDS: [&str; 6] = [
     "required",
     "dependentRequired",
 ];
-/// Keywords that make a reference target depend on more than its text, or a schema on the results
-/// of another.
+/// Keywords whose effect depends on more than the text of their schema, such as the references that
+/// lead to it or the results of other keywords.
 const UNSUPPORTED: [&str; 11] = [
     "$anchor",
     "$dynamicAnchor",

@@ -30,7 +30,7 @@ use jsonschema::paths::Location;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 use serde_json::Value;
 
-use self::compile::{PATTERN_BYTES, compiled, pattern_cost};
+use self::compile::{PATTERN_BYTES, compile, pattern_cost};
 use self::counted::{Allowance, Counted, CountedValue, run_with_budget};
 pub use self::formats::{CHECKED_FORMATS, FormatRule, checked_formats, unchecked_formats};
 use self::path_counts::{PathCounts, count_paths};
@@ -75,7 +75,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What to do about the rule, as the end of a message; empty for most rules.
+    /// The remedy, as the end of an error message; empty for most rules.
     pub fn remedy(&self) -> &'static str {
         match self.rule.as_str() {
             "format" => {
@@ -132,8 +132,7 @@ impl BoundedValidator {
     ///
     /// - the schema is neither an object nor a boolean, or breaks its draft's meta-schema
     /// - a reference is unresolvable or external, or a pattern is not a regular expression
-    /// - its branches multiply so that validation would not end, or its resources so that
-    ///   compilation would not end
+    /// - its branches or resources multiply so much that validation or compilation would not end
     /// - it has too many patterns, or its paths are too long
     pub fn new(schema: &Value) -> Result<Self, SchemaFault> {
         Self::with_formats(schema, FormatRule::Annotated)
@@ -148,7 +147,7 @@ impl BoundedValidator {
         Self::with_formats(schema, FormatRule::Asserted)
     }
 
-    /// Compiles a schema and treats its formats by this rule.
+    /// Compiles a schema and treats its formats as `formats` specifies.
     ///
     /// # Errors
     ///
@@ -163,7 +162,7 @@ impl BoundedValidator {
         let (schema, draft) = with_known_draft(schema.clone());
         let dialect = Dialect { draft, formats };
         Ok(Self {
-            validator: compiled(&schema, options(dialect))?,
+            validator: compile(&schema, options(dialect))?,
             per_text: cost.per_text,
             schema,
             dialect,
@@ -171,7 +170,7 @@ impl BoundedValidator {
         })
     }
 
-    /// Whether the value is valid.
+    /// Validates the value within the step budget.
     pub fn verdict(&self, value: &Value) -> Verdict {
         self.run_on_large_stack(value, || self.evaluate(value))
             .unwrap_or(Verdict::TooMuchWork)
@@ -206,8 +205,8 @@ impl BoundedValidator {
 
     fn evaluate(&self, value: &Value) -> Verdict {
         let full_allowance = self.allowance(value);
-        // Most values use a thousandth of it. If definitions are walked repeatedly, the memoized
-        // validator runs before all of it is spent.
+        // Most values use a thousandth of the budget. Try a tenth first: if definitions are walked
+        // repeatedly, the memoized validator is faster than the rest of a plain walk.
         let tenth = Allowance {
             n_steps: full_allowance.n_steps / 10,
             ..full_allowance
@@ -251,12 +250,12 @@ impl BoundedValidator {
     fn allowance(&self, value: &Value) -> Allowance {
         let extent = extent(value);
         let n_levels = extent.n_levels * (self.paths.n_levels + 2);
-        let places = extent.longest_place + n_levels * BYTES_PER_KEYWORD;
+        let path_bytes = extent.max_pointer_bytes + n_levels * BYTES_PER_KEYWORD;
         Allowance {
             n_steps: VALIDATION_STEPS,
             error_bytes: VALIDATION_ERROR_BYTES,
-            per_error: BYTES_PER_ERROR + places as u64,
-            per_descent: 1 + self.paths.most / 16,
+            per_error: BYTES_PER_ERROR + path_bytes as u64,
+            per_descent: 1 + self.paths.max_paths / 16,
             per_text: self.per_text,
         }
     }
@@ -321,28 +320,31 @@ fn with_known_draft(mut schema: Value) -> (Value, Draft) {
 struct Extent {
     /// Number of levels; a scalar has one.
     n_levels: usize,
-    /// Bytes of the longest pointer into it.
-    longest_place: usize,
+    /// Bytes of the longest JSON pointer into it.
+    max_pointer_bytes: usize,
 }
 
 fn extent(value: &Value) -> Extent {
     let mut extent = Extent {
         n_levels: 0,
-        longest_place: 0,
+        max_pointer_bytes: 0,
     };
     let mut pending = vec![(value, 1, 0)];
-    while let Some((value, level, place)) = pending.pop() {
+    while let Some((value, level, pointer_bytes)) = pending.pop() {
         extent.n_levels = extent.n_levels.max(level);
-        extent.longest_place = extent.longest_place.max(place);
+        extent.max_pointer_bytes = extent.max_pointer_bytes.max(pointer_bytes);
         match value {
             // An index has at most twenty digits.
-            Value::Array(items) => {
-                pending.extend(items.iter().map(|item| (item, level + 1, place + 20)))
-            }
+            Value::Array(items) => pending.extend(
+                items
+                    .iter()
+                    .map(|item| (item, level + 1, pointer_bytes + 20)),
+            ),
             Value::Object(fields) => {
                 let children = fields.iter();
-                pending
-                    .extend(children.map(|(key, field)| (field, level + 1, place + 1 + key.len())));
+                pending.extend(
+                    children.map(|(key, field)| (field, level + 1, pointer_bytes + 1 + key.len())),
+                );
             }
             _ => {}
         }

@@ -1,11 +1,11 @@
 //! Counts the paths through a JSON Schema at one location of a value.
 //!
 //! Validators try the branches of `anyOf` and similar keywords one after another, and references
-//! let a few lines expand to billions of attempts: thirty definitions that each refer to the
-//! previous one twice. Descending into the value is charged for all paths at the location below,
-//! because a validator may try them without accessing the value. A schema with too many paths is
-//! rejected. Deeper levels of the value are not counted here: two paths that lead to the same child
-//! double at each level, which the step budget bounds.
+//! let a few lines expand to billions of attempts, for example thirty definitions that each refer
+//! to the previous one twice. A validator may try all paths at a location without accessing the
+//! value, so descending to a location is charged for all of them. A schema with too many paths is
+//! rejected. Only the paths at one location are counted: two paths that lead to the same child
+//! double at each level of the value, which the step budget bounds.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PathCounts {
     /// Maximum number of paths through the branches at one location.
-    pub(super) most: u64,
+    pub(super) max_paths: u64,
     /// Longest chain of schemas that apply to one location.
     pub(super) n_levels: usize,
     /// Whether a schema reaches itself at one location, so that its result depends on where the
@@ -63,7 +63,7 @@ pub(super) fn count_paths(schema: &Value) -> Result<PathCounts, String> {
             _ => {}
         }
     }
-    let (mut most, mut n_levels) = (1, 0);
+    let (mut max_paths, mut n_levels) = (1, 0);
     for schema in schemas {
         let Some(paths_of_schema) = paths.count(schema, 0) else {
             return Err(format!(
@@ -78,7 +78,7 @@ pub(super) fn count_paths(schema: &Value) -> Result<PathCounts, String> {
                  docs/limits.md)"
             ));
         }
-        most = most.max(paths_of_schema.n_paths);
+        max_paths = max_paths.max(paths_of_schema.n_paths);
         n_levels = n_levels.max(paths_of_schema.height);
     }
     if paths.has_cycle {
@@ -86,7 +86,7 @@ pub(super) fn count_paths(schema: &Value) -> Result<PathCounts, String> {
         n_levels += n_references;
     }
     Ok(PathCounts {
-        most,
+        max_paths,
         n_levels,
         has_cycle: paths.has_cycle,
     })

@@ -20,7 +20,7 @@ pub(super) fn check_path_sizes(schema: &Value) -> Result<(), SchemaFault> {
     while let Some((value, parent_bytes)) = pending.pop() {
         match value {
             Value::Array(items) => {
-                // Numbers and strings in a list are not schemas and have no path of their own.
+                // Numbers and strings in a list are not schemas and have no path.
                 let parts = items
                     .iter()
                     .filter(|item| item.is_object() || item.is_array());

@@ -30,7 +30,8 @@ const OPENNESS_KEYWORDS: [&str; 3] = [
     "unevaluatedProperties",
 ];
 
-/// Returns the schema with every object that has `properties` closed and all of them required.
+/// Returns the schema with undeclared keys forbidden and all declared keys required, in every
+/// object that has `properties`.
 ///
 /// An object with keywords for additional, pattern or unevaluated properties keeps them.
 /// Values under `enum`, `const`, `default` and `examples` are data and are not changed.
@@ -38,7 +39,7 @@ pub fn strict_keys(schema: &Value) -> Value {
     rewrite_schema(schema, Declared::Required)
 }
 
-/// Forbids undeclared keys as [`strict_keys`] does, but requires no additional keys.
+/// Forbids undeclared keys as [`strict_keys`] does, without making any key required.
 pub fn declared_keys(schema: &Value) -> Value {
     rewrite_schema(schema, Declared::AsWritten)
 }

@@ -1,4 +1,5 @@
-//! Writes a JSON value canonically: values that JSON Schema considers equal have the same text.
+//! Writes a JSON value canonically: values are equal under JSON Schema if and only if their text
+//! is.
 
 use serde_json::{Number, Value};
 
@@ -38,7 +39,7 @@ fn write(value: &Value, text: &mut String) {
 }
 
 fn number_text(number: &Number) -> String {
-    /// Every float above it is an integer, and no 64-bit integer is in that range.
+    /// Every float above this one is an integer, and every 64-bit integer is below it.
     const END_OF_INTEGERS: f64 = 18_446_744_073_709_551_616.0;
     match number.as_f64() {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < END_OF_INTEGERS => {
@@ -55,7 +56,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_are_equal_where_values_are() {
+    fn canonical_texts_are_equal_if_and_only_if_values_are() {
         let values = [
             json!(1),
             json!(1.0),

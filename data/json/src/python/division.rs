@@ -14,11 +14,11 @@ const MANTISSA_BITS: i64 = 53;
 /// Returns the quotient, or `None` if it exceeds the float range. `divisor` must not be zero.
 pub(super) fn nearest_quotient(dividend: &BigInt, divisor: &BigInt) -> Option<f64> {
     let is_negative = (dividend.sign() == Sign::Minus) != (divisor.sign() == Sign::Minus);
-    let size = nearest_unsigned(dividend.magnitude(), divisor.magnitude())?;
+    let size = divide_unsigned(dividend.magnitude(), divisor.magnitude())?;
     Some(if is_negative { -size } else { size })
 }
 
-fn nearest_unsigned(dividend: &BigUint, divisor: &BigUint) -> Option<f64> {
+fn divide_unsigned(dividend: &BigUint, divisor: &BigUint) -> Option<f64> {
     if dividend.bits() == 0 {
         return Some(0.0);
     }
@@ -40,9 +40,9 @@ fn nearest_unsigned(dividend: &BigUint, divisor: &BigUint) -> Option<f64> {
     let last = (n_bits + unit - MANTISSA_BITS).max(MIN_EXPONENT);
     let n_dropped = last - unit;
     let half = 1_u64 << (n_dropped - 1);
-    let (kept, dropped) = (bits >> n_dropped, bits & (2 * half - 1));
-    let rounds_up = dropped > half || dropped == half && kept & 1 == 1;
-    let rounded = (kept + u64::from(rounds_up)) as f64 * power_of_two(last);
+    let (quotient_bits, dropped) = (bits >> n_dropped, bits & (2 * half - 1));
+    let rounds_up = dropped > half || dropped == half && quotient_bits & 1 == 1;
+    let rounded = (quotient_bits + u64::from(rounds_up)) as f64 * power_of_two(last);
     rounded.is_finite().then_some(rounded)
 }
 

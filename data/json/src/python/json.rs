@@ -216,14 +216,14 @@ impl<'t> Reader<'t> {
                 return Ok(text);
             }
             if !self.consume("\\") {
-                return self.fault("the string is not closed, or holds a control character");
+                return self.fault("the string is not closed, or contains a control character");
             }
-            let escaped = self.escaped()?;
-            text.push(escaped);
+            let character = self.parse_escape()?;
+            text.push(character);
         }
     }
 
-    fn escaped(&mut self) -> Result<char, PythonJsonError> {
+    fn parse_escape(&mut self) -> Result<char, PythonJsonError> {
         let Some(letter) = self.remaining().chars().next() else {
             return self.fault("the string is not closed");
         };
@@ -234,14 +234,14 @@ impl<'t> Reader<'t> {
             'n' => '\n',
             'r' => '\r',
             't' => '\t',
-            'u' => return self.unicode(),
-            _ => return self.fault("no such escape"),
+            'u' => return self.parse_unicode_escape(),
+            _ => return self.fault("unknown escape"),
         };
         self.at += letter.len_utf8();
         Ok(character)
     }
 
-    fn unicode(&mut self) -> Result<char, PythonJsonError> {
+    fn parse_unicode_escape(&mut self) -> Result<char, PythonJsonError> {
         let first = self.unit()?;
         let start = self.at;
         if (0xd800..0xdc00).contains(&first) && self.consume("\\") {
@@ -283,7 +283,7 @@ pub fn dumps(value: &PyValue) -> String {
 fn write(value: &PyValue, out: &mut String) {
     match value {
         PyValue::None => out.push_str("null"),
-        PyValue::Bool(holds) => out.push_str(if *holds { "true" } else { "false" }),
+        PyValue::Bool(is_true) => out.push_str(if *is_true { "true" } else { "false" }),
         PyValue::Int(integer) => out.push_str(&integer.to_string()),
         PyValue::Float(float) if float.is_nan() => out.push_str("NaN"),
         PyValue::Float(float) if float.is_infinite() => {

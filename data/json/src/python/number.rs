@@ -10,7 +10,7 @@ use num_bigint::{BigInt, Sign};
 
 use super::division::nearest_quotient;
 
-/// Maximum bits of a computed integer, about 315,000 digits. Python has no limit but memory and
+/// Maximum bits of a computed integer, about 315,000 digits. Python is limited only by memory and
 /// time.
 pub const MAX_INTEGER_BITS: u64 = 1 << 20;
 
@@ -35,8 +35,8 @@ pub enum NumberError {
     /// An integer beyond [`MAX_INTEGER_BITS`].
     #[error("the result has more than {MAX_INTEGER_BITS} bits")]
     TooLarge,
-    /// `ValueError`: the function is undefined there, or its value is complex.
-    #[error("the function has no real value there")]
+    /// `ValueError`: the function is undefined for this argument, or its value is complex.
+    #[error("the function has no real value for this argument")]
     Domain,
     /// `TypeError`: an integer was expected.
     #[error("an integer was expected")]
@@ -211,10 +211,10 @@ impl Number {
             return Err(NumberError::ZeroDivision);
         }
         match (self, other) {
-            (Self::Int(left), Self::Int(right)) => Ok(Self::Int(floor_divided(left, right).0)),
+            (Self::Int(left), Self::Int(right)) => Ok(Self::Int(divide_floor(left, right).0)),
             _ => {
                 let (left, right) = (self.to_float()?, other.to_float()?);
-                Ok(Self::Float(float_floor_divided(left, right).0))
+                Ok(Self::Float(divide_floor_floats(left, right).0))
             }
         }
     }
@@ -229,10 +229,10 @@ impl Number {
             return Err(NumberError::ZeroDivision);
         }
         match (self, other) {
-            (Self::Int(left), Self::Int(right)) => Ok(Self::Int(floor_divided(left, right).1)),
+            (Self::Int(left), Self::Int(right)) => Ok(Self::Int(divide_floor(left, right).1)),
             _ => {
                 let (left, right) = (self.to_float()?, other.to_float()?);
-                Ok(Self::Float(float_floor_divided(left, right).1))
+                Ok(Self::Float(divide_floor_floats(left, right).1))
             }
         }
     }
@@ -242,7 +242,8 @@ impl Number {
     /// # Errors
     ///
     /// - zero to a negative power, or a negative number to a fractional power (complex in Python)
-    /// - the result, or an integer operand next to a float, is too large
+    /// - the result is too large, or one operand is a float and the other an integer beyond its
+    ///   range
     pub fn to_the(&self, exponent: &Self) -> Result<Self, NumberError> {
         match (self, exponent) {
             (Self::Int(base), Self::Int(exponent)) if exponent.sign() != Sign::Minus => {
@@ -283,7 +284,7 @@ fn compare_with_float(integer: &BigInt, float: f64) -> Option<Ordering> {
 }
 
 /// Returns the quotient, rounded down, and the remainder.
-fn floor_divided(dividend: &BigInt, divisor: &BigInt) -> (BigInt, BigInt) {
+fn divide_floor(dividend: &BigInt, divisor: &BigInt) -> (BigInt, BigInt) {
     let (quotient, remainder) = (dividend / divisor, dividend % divisor);
     let is_rounded_up = remainder.sign() != Sign::NoSign && (remainder.sign() != divisor.sign());
     if is_rounded_up {
@@ -297,7 +298,7 @@ fn floor_divided(dividend: &BigInt, divisor: &BigInt) -> (BigInt, BigInt) {
 ///
 /// CPython `_float_div_mod`: a zero remainder has the sign of the divisor, and a zero result of
 /// the floor division has the sign of the true quotient.
-fn float_floor_divided(dividend: f64, divisor: f64) -> (f64, f64) {
+fn divide_floor_floats(dividend: f64, divisor: f64) -> (f64, f64) {
     let mut remainder = dividend % divisor;
     let mut quotient = (dividend - remainder) / divisor;
     if remainder == 0.0 {

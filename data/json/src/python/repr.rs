@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes_are_those_of_unicode_repr() {
+    fn quotes_and_escapes_match_unicode_repr() {
         let rows = [
             ("plain", "'plain'"),
             ("it's", "\"it's\""),

@@ -8,7 +8,7 @@
 /// CPython `float.__round__`: the exact value is printed with that many digits and read again, so
 /// `round(2.675, 2)` is 2.67.
 pub fn round_to(float: f64, n_digits: usize) -> f64 {
-    // No float has a digit beyond this one.
+    // No float has more decimal digits.
     const MAX_DIGITS: usize = 1074;
     if !float.is_finite() {
         return float;

@@ -13,7 +13,7 @@ fn number(text: &str) -> Number {
     read(text).number().expect("a number")
 }
 
-fn shown(computed: Result<Number, NumberError>) -> String {
+fn repr_or_error(computed: Result<Number, NumberError>) -> String {
     match computed {
         Ok(number) => python_repr(&number.into()),
         Err(error) => format!("{error:?}"),
@@ -25,9 +25,9 @@ fn big(exponent: u32) -> Number {
 }
 
 #[test]
-fn quotients_are_floats_and_those_of_large_integers_are_right() {
+fn division_returns_the_nearest_float_even_for_large_integers() {
     let third = big(400).over(&number("3"));
-    assert_eq!(shown(third), "Overflow");
+    assert_eq!(repr_or_error(third), "Overflow");
     let rows = [
         (number("7"), number("2"), "3.5"),
         (number("6"), number("3"), "2.0"),
@@ -50,13 +50,17 @@ fn quotients_are_floats_and_those_of_large_integers_are_right() {
         (big(400), number("3.0"), "Overflow"),
     ];
     for (left, right, expected) in rows {
-        assert_eq!(shown(left.over(&right)), expected, "{left:?} / {right:?}");
+        assert_eq!(
+            repr_or_error(left.over(&right)),
+            expected,
+            "{left:?} / {right:?}"
+        );
     }
     // Half of the smallest float is a tie and rounds to zero; anything larger does not.
     let two_to = |exponent: u32| Number::Int(BigInt::from(2).pow(exponent));
-    assert_eq!(shown(number("1").over(&two_to(1074))), "5e-324");
-    assert_eq!(shown(number("1").over(&two_to(1075))), "0.0");
-    assert_eq!(shown(number("3").over(&two_to(1076))), "5e-324");
+    assert_eq!(repr_or_error(number("1").over(&two_to(1074))), "5e-324");
+    assert_eq!(repr_or_error(number("1").over(&two_to(1075))), "0.0");
+    assert_eq!(repr_or_error(number("3").over(&two_to(1076))), "5e-324");
 }
 
 #[test]
@@ -75,21 +79,24 @@ fn floor_division_and_remainder_follow_the_divisor() {
     for (left, right, quotient, remainder) in rows {
         let (left, right) = (number(left), number(right));
         assert_eq!(
-            shown(left.floor_over(&right)),
+            repr_or_error(left.floor_over(&right)),
             quotient,
             "{left:?} // {right:?}"
         );
         assert_eq!(
-            shown(left.modulo(&right)),
+            repr_or_error(left.modulo(&right)),
             remainder,
             "{left:?} % {right:?}"
         );
     }
-    assert_eq!(shown(number("1").modulo(&number("0"))), "ZeroDivision");
+    assert_eq!(
+        repr_or_error(number("1").modulo(&number("0"))),
+        "ZeroDivision"
+    );
 }
 
 #[test]
-fn powers_stay_integers_only_with_exponents_from_zero() {
+fn powers_are_integers_only_for_nonnegative_exponents() {
     let rows = [
         ("2", "10", "1024"),
         ("2", "-1", "0.5"),
@@ -107,22 +114,22 @@ fn powers_stay_integers_only_with_exponents_from_zero() {
     ];
     for (base, exponent, expected) in rows {
         let power = number(base).to_the(&number(exponent));
-        assert_eq!(shown(power), expected, "{base} ** {exponent}");
+        assert_eq!(repr_or_error(power), expected, "{base} ** {exponent}");
     }
 }
 
 #[test]
 fn true_equals_one_but_result_types_differ() {
-    assert_eq!(shown(number("true").plus(&number("1"))), "2");
-    assert_eq!(shown(number("true").plus(&number("1.0"))), "2.0");
-    assert_eq!(shown(number("2").times(&number("3.5"))), "7.0");
-    assert_eq!(shown(Ok(number("false").negated())), "0");
-    assert_eq!(shown(Ok(number("0.0").negated())), "-0.0");
+    assert_eq!(repr_or_error(number("true").plus(&number("1"))), "2");
+    assert_eq!(repr_or_error(number("true").plus(&number("1.0"))), "2.0");
+    assert_eq!(repr_or_error(number("2").times(&number("3.5"))), "7.0");
+    assert_eq!(repr_or_error(Ok(number("false").negated())), "0");
+    assert_eq!(repr_or_error(Ok(number("0.0").negated())), "-0.0");
     assert!(read("\"1\"").number().is_none() && read("null").number().is_none());
 }
 
 #[test]
-fn equality_is_pythons_with_a_choice_about_booleans() {
+fn equality_follows_python_with_either_rule_for_booleans() {
     let rows = [
         ("1", "1.0", true, true),
         ("true", "1", true, false),
@@ -156,7 +163,7 @@ fn equality_is_pythons_with_a_choice_about_booleans() {
 }
 
 #[test]
-fn values_are_printed_as_repr_prints_them() {
+fn values_are_printed_like_repr() {
     let rows = [
         (r#"[1, 2.0, null, true, "x"]"#, "[1, 2.0, None, True, 'x']"),
         (r#"{"a": {"b": []}, "c": {}}"#, "{'a': {'b': []}, 'c': {}}"),
@@ -183,7 +190,7 @@ fn values_are_printed_as_repr_prints_them() {
 }
 
 #[test]
-fn json_is_read_as_python_reads_it() {
+fn json_is_read_like_python() {
     for (text, expected) in [
         (" \n[1 , 2]\t", "[1, 2]"),
         ("{\"a\": 1, \"b\": 2, \"a\": 3}", "{'a': 3, 'b': 2}"),
@@ -226,7 +233,7 @@ fn json_is_read_as_python_reads_it() {
 }
 
 #[test]
-fn a_value_within_a_text_is_read_with_its_end() {
+fn loads_prefix_returns_the_value_and_its_end() {
     let text = "so: {\"a\": [1]} and on";
     let (value, end) = loads_prefix(text, 4).expect("a value");
     assert_eq!(
@@ -301,8 +308,8 @@ proptest! {
         let (left, right) = (Number::Int(dividend.into()), Number::from(divisor));
         let quotient = left.floor_over(&right).expect("a divisor");
         let remainder = left.modulo(&right).expect("a divisor");
-        let again = quotient.times(&right).and_then(|product| product.plus(&remainder));
-        prop_assert!(again.expect("small").equals(&left));
+        let recomputed = quotient.times(&right).and_then(|product| product.plus(&remainder));
+        prop_assert!(recomputed.expect("small").equals(&left));
         let is_of_the_divisor = remainder.is_zero()
             || (divisor > 0) == (remainder.compare(&Number::from(0)) == Some(std::cmp::Ordering::Greater));
         prop_assert!(is_of_the_divisor);
@@ -321,7 +328,7 @@ proptest! {
 
     #[test]
     fn sums_and_products_do_not_depend_on_the_order(left in any_number(), right in any_number()) {
-        prop_assert_eq!(shown(left.plus(&right)), shown(right.plus(&left)));
-        prop_assert_eq!(shown(left.times(&right)), shown(right.times(&left)));
+        prop_assert_eq!(repr_or_error(left.plus(&right)), repr_or_error(right.plus(&left)));
+        prop_assert_eq!(repr_or_error(left.times(&right)), repr_or_error(right.times(&left)));
     }
 }

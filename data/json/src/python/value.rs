@@ -11,7 +11,8 @@ pub type PyDict = IndexMap<String, PyValue>;
 
 /// A Python value.
 ///
-/// There is no `PartialEq`, because whether `True` equals 1 is a choice: see [`PyValue::equals`].
+/// There is no `PartialEq`, because the caller decides whether `True` equals 1: see
+/// [`PyValue::equals`].
 #[derive(Debug, Clone, Default)]
 pub enum PyValue {
     /// `None`.
@@ -45,7 +46,7 @@ pub enum Booleans {
 }
 
 impl PyValue {
-    /// Whether two values are equal under Python's `==`, with the given choice for booleans.
+    /// Whether two values are equal under Python's `==`, with the given rule for booleans.
     ///
     /// NaN equals nothing. Integers and floats are compared by their exact values.
     pub fn equals(&self, other: &Self, booleans: Booleans) -> bool {

@@ -1,4 +1,4 @@
-//! Reasons why a text is not one YAML document, in our own words.
+//! Error messages for texts that are not exactly one YAML document.
 
 use granit_parser::{ErrorKind, Marker, ScanError};
 use thiserror::Error;
@@ -24,7 +24,8 @@ impl YamlError {
         }
     }
 
-    /// A syntax error; the library's own messages describe its states and options.
+    /// Creates a syntax error with our own message, because the library's messages describe its
+    /// internal states.
     pub(super) fn from_scan_error(error: &ScanError, text: &str) -> Self {
         let fault = Self::at_marker(error.marker(), reason(error.kind()));
         match is_tab_error(error.kind()) {

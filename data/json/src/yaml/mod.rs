@@ -156,7 +156,7 @@ null: none
     }
 
     #[test]
-    fn invalid_documents_are_rejected_in_our_words_with_their_line() {
+    fn syntax_errors_have_a_line_and_our_own_message() {
         for (text, expected) in [
             ("a: [1", "closing bracket"),
             ("a: 1\nb: {c: 2]\n", "line 2"),

@@ -103,7 +103,7 @@ impl Reader {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let tag = tag.as_deref();
-                if self.waits_for_key() {
+                if self.expects_key() {
                     let is_merge =
                         text == MERGE_KEY && style == ScalarStyle::Plain && tag.is_none();
                     return self.key(text.into_owned(), is_merge, at);
@@ -136,7 +136,7 @@ impl Reader {
         }
     }
 
-    fn waits_for_key(&self) -> bool {
+    fn expects_key(&self) -> bool {
         let open = self.open.last();
         open.is_some_and(|open| matches!(open.node, Node::Mapping(_)) && open.key.is_none())
     }
@@ -156,7 +156,7 @@ impl Reader {
     }
 
     fn open_collection(&mut self, node: Node, anchor: usize, at: &Marker) -> Result<(), YamlError> {
-        if self.waits_for_key() {
+        if self.expects_key() {
             return Err(not_a_key(at));
         }
         if self.open.len() == MAX_LEVELS {
@@ -196,7 +196,7 @@ impl Reader {
                 n_bytes: self.totals.n_bytes - open.before.n_bytes,
                 n_levels,
             };
-            // Aliases repeat a separate copy, which is counted too.
+            // Aliases repeat a separate copy, whose values are also charged.
             self.charge(anchored.n_values, 0, &at)?;
             self.anchors.insert(open.anchor, anchored);
         }
@@ -210,7 +210,7 @@ impl Reader {
         };
         let (n_values, n_bytes) = (anchored.n_values, anchored.n_bytes);
         let n_levels = anchored.n_levels;
-        if self.waits_for_key() {
+        if self.expects_key() {
             return match &self.anchors[&anchor].node {
                 Node::Scalar(Value::String(text), _) => {
                     let text = text.clone();
@@ -266,10 +266,10 @@ impl Reader {
     fn charge(&mut self, n_values: usize, n_bytes: usize, at: &Marker) -> Result<(), YamlError> {
         self.totals.n_values = self.totals.n_values.saturating_add(n_values);
         self.totals.n_bytes = self.totals.n_bytes.saturating_add(n_bytes);
-        let most = JSON_VALUES.max_values();
-        if self.totals.n_values > most {
+        let max_values = JSON_VALUES.max_values();
+        if self.totals.n_values > max_values {
             let reason = format!(
-                "the document has more than {most} values, including aliases, the limit \
+                "the document has more than {max_values} values, including aliases, the limit \
                  (JSON_VALUES in docs/limits.md); split it"
             );
             return Err(YamlError::at_marker(at, reason));

@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 pub(super) enum Plain {
     /// A JSON value.
     Value(Value),
-    /// A number that JSON cannot hold, such as `.inf` or `1e400`.
+    /// A number that JSON cannot represent, such as `.inf` or `1e400`.
     NotJson,
 }
 
@@ -86,7 +86,7 @@ fn float(text: &str) -> Option<f64> {
         && unsigned
             .bytes()
             .all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
-    // The float parser checks the rest; it also accepts words.
+    // The float parser checks the rest. It would also accept words such as `inf`.
     is_number.then(|| text.parse::<f64>().ok())?
 }
 

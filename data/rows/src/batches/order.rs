@@ -18,11 +18,11 @@ const SHUFFLE_STREAM: u64 = 0x6F72_6465_7200_0000;
 /// Base of the random streams that sample parts with a fractional weight.
 const DRAW_STREAM: u64 = 0x6472_6177_6E00_0000;
 
-/// Maximum number of epochs for counting the examples of parts; no run has more.
-const MOST_COUNTED_EPOCHS: u64 = 100_000;
+/// Maximum number of epochs over which the uses of parts are counted; no run has more.
+const MAX_COUNTED_EPOCHS: u64 = 100_000;
 
-/// Micro-batches sorted by length together: enough for similar lengths within each, few enough that
-/// an example's neighbours change between epochs.
+/// Number of micro-batches whose examples are sorted by length together: enough for similar lengths
+/// in each micro-batch, and few enough that an example's neighbours change between epochs.
 const GROUPED_MICRO_BATCHES: usize = 50;
 
 /// Whether the examples of a micro-batch have similar lengths.
@@ -75,7 +75,7 @@ pub struct Cursor {
 /// All micro-batches of one epoch, in order.
 #[derive(Debug)]
 struct EpochPlan {
-    /// Positions of the examples of all parts, concatenated.
+    /// Positions of the examples of all micro-batches, concatenated.
     examples: Vec<u32>,
     /// End offset of each micro-batch.
     ends: Vec<u32>,
@@ -92,7 +92,7 @@ impl EpochPlan {
         Self { examples, ends }
     }
 
-    /// Builds micro-batches of `size` examples each.
+    /// Builds micro-batches of `n` examples each.
     fn chunked(examples: Vec<u32>, n: usize) -> Self {
         let ends = (1..=examples.len().div_ceil(n)).map(|i| (i * n).min(examples.len()) as u32);
         let ends = ends.collect();
@@ -114,7 +114,7 @@ impl EpochPlan {
 pub struct Part {
     /// Number of examples.
     pub n_examples: usize,
-    /// Repetitions per epoch: 1 uses each example once, 2 twice, and 0.5 half of the examples,
+    /// Uses of each example per epoch: 1 uses it once, 2 twice, and 0.5 uses half of the examples,
     /// drawn again in each epoch. Fractions of an example are carried over to the next epoch.
     pub weight: f64,
 }
@@ -206,7 +206,7 @@ impl StepOrder {
         n_micro_batches.div_ceil(self.options.gradient_accumulation_steps)
     }
 
-    /// Optimizer steps of `n_epochs` epochs, including a partial last one; at least one.
+    /// Optimizer steps of `epochs` epochs, including a partial last one; at least one.
     pub fn steps_in_epochs(&self, epochs: f64) -> u64 {
         let n_whole = epochs.floor() as u64;
         let is_even = self.options.packing == Packing::None && !self.epochs_differ();
@@ -261,7 +261,7 @@ impl StepOrder {
             return n_seen;
         }
         let (mut left, mut epoch) = (n_steps, 0);
-        while epoch < MOST_COUNTED_EPOCHS {
+        while epoch < MAX_COUNTED_EPOCHS {
             let in_epoch = self.steps_in_epoch(epoch) as u64;
             if in_epoch > left {
                 break;
@@ -291,7 +291,8 @@ impl StepOrder {
     /// has one.
     pub fn next(&self, mut cursor: Cursor) -> (Vec<Vec<usize>>, Cursor) {
         let mut n_steps = self.steps_in_epoch(cursor.epoch) as u64;
-        // Fractions of parts are carried over, so some epoch after an empty one has steps.
+        // Fractions of parts are carried over, so an empty epoch is eventually followed by one with
+        // steps.
         while cursor.step_in_epoch >= n_steps {
             cursor = Cursor {
                 epoch: cursor.epoch + 1,

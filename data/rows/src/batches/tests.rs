@@ -80,7 +80,7 @@ fn options() -> impl Strategy<Value = OrderOptions> {
     )
 }
 
-fn shuffled(packing: Packing, group_by_length: GroupByLength) -> OrderOptions {
+fn shuffled_options(packing: Packing, group_by_length: GroupByLength) -> OrderOptions {
     OrderOptions {
         seed: 17,
         per_device_train_batch_size: 4,
@@ -165,7 +165,7 @@ proptest! {
 
     /// Invariant: Each example occurs once per epoch, and a resumed run continues the same order.
     #[test]
-    fn each_example_comes_once_an_epoch(
+    fn each_example_occurs_once_per_epoch(
         lengths in vec(1_usize..31, 1..3_000), options in options(), number in 0_u64..5,
     ) {
         let order = step_order(&lengths, options).unwrap();
@@ -222,7 +222,7 @@ proptest! {
 
     /// Invariant: Each example occurs once per epoch, and a resumed run continues the same order.
     #[test]
-    fn resuming_in_mid_epoch_gives_the_same_rest(
+    fn resuming_within_an_epoch_continues_the_same_order(
         lengths in vec(1_usize..31, 1..100), options in options(), n_before in 0_usize..40,
     ) {
         let walk = |order: &StepOrder, mut cursor: Cursor, n_steps: usize| {
@@ -255,7 +255,7 @@ fn each_epoch_and_seed_has_its_own_order() {
             GroupByLength::Off,
         ),
     ] {
-        let options = shuffled(packing, group);
+        let options = shuffled_options(packing, group);
         let order = step_order(&lengths, options).unwrap();
         let other = step_order(
             &lengths,
@@ -274,7 +274,7 @@ fn each_epoch_and_seed_has_its_own_order() {
 fn without_shuffling_examples_keep_the_order_of_the_data_set() {
     let options = OrderOptions {
         shuffle: Shuffle::Off,
-        ..shuffled(Packing::None, GroupByLength::Off)
+        ..shuffled_options(Packing::None, GroupByLength::Off)
     };
     let order = step_order(&[3; 10], options).unwrap();
     let expected = [vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]], vec![vec![8, 9]]];
@@ -289,13 +289,17 @@ fn grouped_micro_batches_have_even_lengths_and_the_largest_comes_first() {
     let spread = |order: &StepOrder| -> usize {
         let batches = epoch(order, 0).concat();
         let spread_of = |batch: &Vec<usize>| {
-            let of_batch = || batch.iter().map(|&idx| lengths[idx]);
-            of_batch().max().unwrap_or(0) - of_batch().min().unwrap_or(0)
+            let batch_lengths = || batch.iter().map(|&idx| lengths[idx]);
+            batch_lengths().max().unwrap_or(0) - batch_lengths().min().unwrap_or(0)
         };
         batches.iter().map(spread_of).sum::<usize>() / batches.len()
     };
-    let grouped = step_order(&lengths, shuffled(Packing::None, GroupByLength::On)).unwrap();
-    let mixed = step_order(&lengths, shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    let grouped = step_order(&lengths, shuffled_options(Packing::None, GroupByLength::On)).unwrap();
+    let mixed = step_order(
+        &lengths,
+        shuffled_options(Packing::None, GroupByLength::Off),
+    )
+    .unwrap();
     assert!(spread(&grouped) * 5 < spread(&mixed));
     let tokens = |batch: &Vec<usize>| batch.iter().map(|&idx| lengths[idx]).sum::<usize>();
     let batches = epoch(&grouped, 0).concat();
@@ -351,7 +355,7 @@ fn malformed_examples_are_errors_that_name_them() {
 
 #[test]
 fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
-    let options = shuffled(Packing::BlockDiagonal { max_length: 8 }, GroupByLength::Off);
+    let options = shuffled_options(Packing::BlockDiagonal { max_length: 8 }, GroupByLength::Off);
     let error = step_order(&[3, 9, 8], options).unwrap_err();
     assert!(
         error.to_string().contains("number 1 (from 0) has 9 tokens"),
@@ -368,7 +372,7 @@ fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
 
 #[test]
 fn impossible_options_are_errors() {
-    let valid = shuffled(Packing::None, GroupByLength::Off);
+    let valid = shuffled_options(Packing::None, GroupByLength::Off);
     let error = |options| step_order(&[3], options).unwrap_err().to_string();
     assert_eq!(step_order(&[], valid).unwrap_err(), BatchError::NoExamples);
     let no_rows = OrderOptions {
@@ -394,7 +398,11 @@ fn impossible_options_are_errors() {
 
 #[test]
 fn a_cursor_past_the_end_starts_the_next_epoch() {
-    let order = step_order(&[3; 20], shuffled(Packing::None, GroupByLength::Off)).unwrap();
+    let order = step_order(
+        &[3; 20],
+        shuffled_options(Packing::None, GroupByLength::Off),
+    )
+    .unwrap();
     let past = Cursor {
         epoch: 2,
         step_in_epoch: 99,
@@ -440,7 +448,7 @@ fn weighted_parts_repeat_by_their_weight_and_others_occur_once_per_epoch() {
         assert_eq!(counts[30..].iter().sum::<usize>(), 10);
         drawn.extend((10..30).filter(|&idx| counts[idx] == 1));
     }
-    assert_eq!(drawn.len(), 20, "every example comes in some epoch");
+    assert_eq!(drawn.len(), 20, "every example occurs in some epoch");
     assert_eq!(counts(7), counts(7));
 
     // Without weights nothing changes.

@@ -6,14 +6,14 @@ pub fn is_blank(text: &str) -> bool {
     text.chars().all(is_invisible)
 }
 
-/// White space, control characters, and Unicode's default ignorables, such as zero-width space,
-/// joiners, directional marks, the soft hyphen, variation selectors, tags and fillers. The braille
-/// blank is also rendered as a blank.
-fn is_invisible(sign: char) -> bool {
-    sign.is_whitespace()
-        || sign.is_control()
+/// Whether a character is white space, a control character, or one of Unicode's default ignorables,
+/// such as zero-width space, joiners, directional marks, the soft hyphen, variation selectors, tags
+/// and fillers. The braille blank is also rendered as a blank.
+fn is_invisible(character: char) -> bool {
+    character.is_whitespace()
+        || character.is_control()
         || matches!(
-            sign,
+            character,
             '\u{ad}'
                 | '\u{34f}'
                 | '\u{61c}'
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_text_that_shows_something_is_not_blank() {
+    fn only_text_without_visible_characters_is_blank() {
         for blank in [
             "",
             " \t\r\n",

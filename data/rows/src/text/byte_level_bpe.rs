@@ -11,7 +11,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Model as _, Tokenizer};
-use tooltune_json::contained;
+use tooltune_json::catch_panic;
 
 use super::gguf_vocabulary::{
     JsonTokens, VocabularyError, add_all, added_tokens, check_tokens, stored_merges, vocabulary,
@@ -66,26 +66,26 @@ impl ByteLevelBpe {
     /// It is not a byte-level BPE, its pre-tokenizer or normalizer has no GGUF name, or it has more
     /// than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
-        let no_form = |feature: &str| VocabularyError::NoGgufEquivalent {
+        let no_equivalent = |feature: &str| VocabularyError::NoGgufEquivalent {
             what: feature.to_owned(),
         };
-        let file: Value = serde_json::from_str(json).map_err(|_| no_form("invalid JSON"))?;
+        let file: Value = serde_json::from_str(json).map_err(|_| no_equivalent("invalid JSON"))?;
         let model = &file["model"];
         let is_bpe = model["type"].as_str().unwrap_or("BPE") == "BPE";
-        let is_marked = ["continuing_subword_prefix", "end_of_word_suffix"]
+        let has_subword_affix = ["continuing_subword_prefix", "end_of_word_suffix"]
             .iter()
             .any(|key| model[*key].as_str().is_some_and(|mark| !mark.is_empty()));
-        if !is_bpe || is_marked || model["byte_fallback"] == true {
-            return Err(no_form("a model other than byte-level BPE"));
+        if !is_bpe || has_subword_affix || model["byte_fallback"] == true {
+            return Err(no_equivalent("a model other than byte-level BPE"));
         }
-        let normalizes = nfc(&file["normalizer"]).ok_or_else(|| no_form("a normalizer"))?;
+        let normalizes = nfc(&file["normalizer"]).ok_or_else(|| no_equivalent("a normalizer"))?;
         let source = PreTokenizerSource {
             section: &file["pre_tokenizer"],
             normalizes,
             ignores_merges: model["ignore_merges"] == true,
         };
-        let kind = PreTokenizer::from_json(&source, || {
-            contained(|| merges_produce_all_tokens(&file)).unwrap_or(Some(false)) == Some(true)
+        let pre_tokenizer = PreTokenizer::from_json(&source, || {
+            catch_panic(|| merges_produce_all_tokens(&file)).unwrap_or(Some(false)) == Some(true)
         })?;
         let JsonTokens {
             tokens,
@@ -97,7 +97,7 @@ impl ByteLevelBpe {
             tokens,
             token_types,
             merges: merges.collect(),
-            pre: kind.name().to_owned(),
+            pre: pre_tokenizer.name().to_owned(),
         })
     }
 
@@ -111,25 +111,25 @@ impl ByteLevelBpe {
     /// The pre-tokenizer is unknown, or tokens, types and merges are inconsistent.
     pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
         // The parts come from an untrusted file, and the library panics on some invalid ones.
-        contained(|| self.build())
+        catch_panic(|| self.build())
             .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
 
     fn build(self) -> Result<Tokenizer, VocabularyError> {
         check_tokens(&self.tokens, &self.token_types)?;
-        let kind = PreTokenizer::find_by_name(&self.pre)?;
+        let pre_tokenizer = PreTokenizer::find_by_name(&self.pre)?;
         let added = added_tokens(&self.tokens, &self.token_types);
         let vocabulary = vocabulary(self.tokens)?;
         let merges = merges(self.merges, &vocabulary)?;
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
-            .ignore_merges(kind.ignores_merges)
+            .ignore_merges(pre_tokenizer.ignores_merges)
             .build()?;
         let mut tokenizer = Tokenizer::new(bpe);
-        if kind.normalizes {
+        if pre_tokenizer.normalizes {
             tokenizer.with_normalizer(Some(NFC))?;
         }
-        tokenizer.with_pre_tokenizer(Some(kind.build()?));
+        tokenizer.with_pre_tokenizer(Some(pre_tokenizer.build()?));
         tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
         add_all(&mut tokenizer, added)?;
         Ok(tokenizer)
@@ -327,8 +327,8 @@ mod tests {
                 vocabulary.tokens[n_tokens + 1],
                 format!("[PAD{}]", n_tokens + 1)
             );
-            let as_stored = |kind: &i32| match *kind {
-                CONTROL | USER_DEFINED => *kind,
+            let as_stored = |token_type: &i32| match *token_type {
+                CONTROL | USER_DEFINED => *token_type,
                 _ => PLAIN,
             };
             let kinds: Vec<i32> = parts.token_types.iter().map(as_stored).collect();

@@ -90,7 +90,8 @@ pub struct InspectedRow {
     /// turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub appended: Option<String>,
-    /// Tokens after `max_length`, because of which training rejects, drops or truncates the row.
+    /// Number of tokens beyond `max_length`. If it is not 0, training rejects, drops or truncates
+    /// the row.
     pub n_overflowing: usize,
     /// Names of the spans that the template hides; they cannot have their own weight.
     pub lost_spans: Vec<&'static str>,

@@ -44,7 +44,7 @@ impl TrainOn {
     pub(super) fn turns(self) -> Turns {
         match self {
             Self::Assistant => Turns::All,
-            Self::All => Turns::WithUnlearned,
+            Self::All => Turns::WithUntrained,
             Self::LastAssistant => Turns::Last,
             Self::Completion => Turns::Completion,
         }

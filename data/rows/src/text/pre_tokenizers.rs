@@ -92,7 +92,7 @@ const CODER_LETTERS: Step = Step::Words(r"\s?\p{L}+");
 const CODER_PUNCTUATION: Step = Step::Words(r"\s?\p{P}+");
 const CODER_IDEOGRAPHS: Step = Step::Words("[一-龥ࠀ-一가-퟿]+");
 
-const LIKE_GPT2: PreTokenizer = PreTokenizer {
+const GPT2: PreTokenizer = PreTokenizer {
     names: &["gpt-2"],
     normalizes: false,
     ignores_merges: false,
@@ -103,58 +103,58 @@ const LIKE_GPT2: PreTokenizer = PreTokenizer {
 
 /// All definitions. If two have the same steps, the first match is used for writing.
 static ALL: [PreTokenizer; 14] = [
-    LIKE_GPT2,
+    GPT2,
     // GPT-NeoX's, with NFC: allenai/OLMo-1.7-7B-hf.
     PreTokenizer {
         names: &["olmo"],
         normalizes: true,
         differs_with_marks: true,
-        ..LIKE_GPT2
+        ..GPT2
     },
     // HuggingFaceTB/SmolLM2-135M-Instruct; ibm-granite/granite-3.3-2b-instruct has the second name.
     PreTokenizer {
         names: &["smollm", "refact", "starcoder"],
         steps: &[Step::Digits, Step::Gpt2Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["qwen2"],
         normalizes: true,
         differs_with_marks: true,
         steps: &[QWEN2, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     // deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B.
     PreTokenizer {
         names: &["deepseek-r1-qwen", "megrez"],
         steps: &[QWEN2, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["qwen35"],
         normalizes: true,
         differs_with_marks: true,
         steps: &[QWEN35, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3"],
         ignores_merges: true,
         adds_bos: true,
         steps: &[CL100K, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     // Phi-4, Olmo 3, Granite 4; SmolLM3 has the second name.
     PreTokenizer {
         names: &["dbrx", "smaug-bpe"],
         steps: &[CL100K, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["gpt-4o", "llama4", "kanana2"],
         differs_with_marks: true,
         steps: &[O200K, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     // Ministral 3 and Mistral Nemo.
     PreTokenizer {
@@ -163,23 +163,23 @@ static ALL: [PreTokenizer; 14] = [
         adds_bos: true,
         differs_with_marks: true,
         steps: &[TEKKEN, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["seed-coder"],
         steps: &[SEED_CODER, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["minicpm5"],
         ignores_merges: true,
         steps: &[THREE_DIGITS, MINICPM5, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["deepseek-v3", "hunyuan-dense"],
         steps: &[THREE_DIGITS, DEEPSEEK3_IDEOGRAPHS, DEEPSEEK3, Step::Bytes],
-        ..LIKE_GPT2
+        ..GPT2
     },
     PreTokenizer {
         names: &["deepseek-coder"],
@@ -191,7 +191,7 @@ static ALL: [PreTokenizer; 14] = [
             Step::Digits,
             Step::Bytes,
         ],
-        ..LIKE_GPT2
+        ..GPT2
     },
 ];
 
@@ -234,7 +234,7 @@ impl PreTokenizer {
         source: &PreTokenizerSource<'_>,
         merges_produce_all_tokens: impl FnOnce() -> bool,
     ) -> Result<&'static Self, VocabularyError> {
-        let no_form = |feature: &str| VocabularyError::NoGgufEquivalent {
+        let no_equivalent = |feature: &str| VocabularyError::NoGgufEquivalent {
             what: feature.to_owned(),
         };
         let steps = steps(source.section);
@@ -247,7 +247,7 @@ impl PreTokenizer {
         };
         let same: Vec<&'static Self> = ALL.iter().filter(is_same).collect();
         if same.is_empty() {
-            return Err(no_form("a pre-tokenizer without a name in GGUF"));
+            return Err(no_equivalent("a pre-tokenizer without a name in GGUF"));
         }
         let is_exact =
             |candidate: &&'static Self| candidate.ignores_merges == source.ignores_merges;
@@ -257,7 +257,7 @@ impl PreTokenizer {
         } else if merges_produce_all_tokens() {
             same
         } else {
-            return Err(no_form(
+            return Err(no_equivalent(
                 "a value of ignore_merges that differs from llama.cpp's for its pre-tokenizer, \
                  and tokens that the merges do not produce",
             ));
@@ -266,7 +266,7 @@ impl PreTokenizer {
             .iter()
             .find(|candidate| candidate.normalizes == source.normalizes);
         let found = normalized.or(matching.first()).copied();
-        found.ok_or_else(|| no_form("a pre-tokenizer without a name in GGUF"))
+        found.ok_or_else(|| no_equivalent("a pre-tokenizer without a name in GGUF"))
     }
 
     /// The pre-tokenizer of the tokenizers library.
@@ -306,7 +306,7 @@ enum JsonStep {
 }
 
 impl JsonStep {
-    /// Whether it splits every text as `step` does.
+    /// Whether this step splits every text as `step` does.
     fn is(&self, step: Step) -> bool {
         match (self, step) {
             (Self::Words(found), Step::Words(pattern)) => found == pattern,
@@ -379,32 +379,37 @@ mod tests {
         json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
     }
 
-    fn detect_name(section: &Value, normalizes: bool, ignores_merges: bool, reach: bool) -> String {
+    fn detect_name(
+        section: &Value,
+        normalizes: bool,
+        ignores_merges: bool,
+        merges_produce_all_tokens: bool,
+    ) -> String {
         let source = PreTokenizerSource {
             section,
             normalizes,
             ignores_merges,
         };
-        match PreTokenizer::from_json(&source, || reach) {
+        match PreTokenizer::from_json(&source, || merges_produce_all_tokens) {
             Ok(definition) => definition.name().to_owned(),
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
-    fn every_name_stands_for_one_definition_that_the_library_takes() {
+    fn each_name_has_one_definition_that_the_library_accepts() {
         let mut names: Vec<&str> = PreTokenizer::names().collect();
         for name in &names {
             let definition = PreTokenizer::find_by_name(name).unwrap();
             assert!(definition.names.contains(name));
             let section = serde_json::to_value(definition.build().unwrap()).unwrap();
-            let again = detect_name(
+            let detected = detect_name(
                 &section,
                 definition.normalizes,
                 definition.ignores_merges,
                 false,
             );
-            assert_eq!(again, definition.name());
+            assert_eq!(detected, definition.name());
         }
         names.sort_unstable();
         names.dedup();
@@ -419,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_definition_have_one_name() {
+    fn variants_of_one_definition_have_one_name() {
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
             "use_regex": false});
         let Step::Words(cl100k) = CL100K else {
@@ -451,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_merges_matter_only_where_merges_do_not_make_every_token() {
+    fn ignored_merges_matter_only_if_merges_do_not_produce_every_token() {
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
             "use_regex": false});
         let Step::Words(tekken) = TEKKEN else {

@@ -193,7 +193,7 @@ pub struct Prepared {
 ///
 /// # Errors
 ///
-/// Each names the row:
+/// Every error names the row:
 ///
 /// - the template rejects the row, or renders its prompt differently once the answer is present
 /// - the template drops a message, a call, or the row's tools or documents
@@ -257,12 +257,12 @@ pub(super) fn read(
     let mut rendered = template.render_with_spans(&row.conversation, turns)?;
     // Excluded turns are not supervised, so their missing reasoning is harmless.
     let chosen = turns.messages(&row.conversation);
-    let would_be_learned =
+    let would_be_supervised =
         |message: &&usize| chosen.contains(message) && !rendered.switched_off.contains(message);
     let mut without_reasoning = rendered.without_reasoning.iter();
     if let (OnLostReasoning::Error, Some(&message)) = (
         options.mask.on_lost_reasoning,
-        without_reasoning.find(would_be_learned),
+        without_reasoning.find(would_be_supervised),
     ) {
         return Err(DataError::ReasoningNotRendered { message });
     }

@@ -38,7 +38,7 @@ impl TokenizedPrompt {
     ///
     /// # Errors
     ///
-    /// Each names the row:
+    /// Every error names the row:
     ///
     /// - the options select no turn of the row
     /// - the template rejects the row, drops a part of it, or renders its prompt differently once
@@ -89,7 +89,7 @@ impl TokenizedPrompt {
     ///
     /// # Errors
     ///
-    /// Each names `id`:
+    /// Every error names `id`:
     ///
     /// - the template rejects the conversation, or drops a part of it
     /// - the tokens start with two begin-of-sequence tokens

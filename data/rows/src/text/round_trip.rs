@@ -2,7 +2,7 @@
 //! text.
 //!
 //! The decoded tokens are compared with the text. Three differences are normal for tokenizers and
-//! lose nothing: another composition of the same characters (NFC), spaces added before a piece
+//! lose nothing: a different composition of the same characters (NFC), spaces added before a piece
 //! (SentencePiece), and white space absorbed by a special token (`lstrip`, `rstrip`). Any other
 //! difference is an error: bytes without a token, which byte-level BPE drops silently, an unknown
 //! token instead of a character, and a normalizer that folds case, width or ligatures.
@@ -46,9 +46,9 @@ pub(super) fn check_round_trip(
     } else {
         text.nfc().collect()
     };
-    let read_anew = tokenizer.encode(&composed)?;
+    let encoded_again = tokenizer.encode(&composed)?;
     let Some((at, from)) = first_difference(&composed, &decoded, |at| {
-        is_absorbed(at, &composed, &read_anew, tokenizer)
+        is_absorbed(at, &composed, &encoded_again, tokenizer)
     }) else {
         return Ok(());
     };

@@ -13,7 +13,7 @@ use tooltune_json::lines::{Records, open_rows};
 use tooltune_json::{JsonError, ReadError};
 use tooltune_template::conversation::{
     Conversation, Message, Role, as_array, as_object, missing_field, parse_messages,
-    refuse_old_spelling, text_field, wrong_type,
+    reject_old_field_names, text_field, wrong_type,
 };
 
 use super::call_check::CallCheck;
@@ -65,7 +65,7 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// As [`SlotPrompt::render`]; a schema that cannot be used.
+    /// As [`SlotPrompt::render`], or the schema cannot be used.
     pub fn without_reference(
         id: &str,
         input_text: String,
@@ -235,7 +235,7 @@ impl RowParser {
         }
     }
 
-    /// Treats formats of schemas, such as `date`, by this rule.
+    /// Asserts the formats of schemas, such as `date`, or treats them as annotations.
     #[must_use]
     pub fn with_formats(self, formats: FormatRule) -> Self {
         Self {
@@ -385,7 +385,8 @@ fn check_format(format: DataFormat, fields: &Map<String, Value>) -> Result<(), D
             expected: format.as_str(),
         }
         .into()),
-        // The error names the missing field; users who name a format choose among several.
+        // A row may match several formats, of which the user selects one. If it lacks a field, the
+        // parser names the field.
         _ => Ok(()),
     }
 }
@@ -437,7 +438,7 @@ fn with_tools(
     conversation: Conversation,
     field_of: impl Fn(usize) -> String,
 ) -> Result<FormattedRow, DataError> {
-    refuse_old_spelling(fields.get("functions"), "", "functions", "tools")?;
+    reject_old_field_names(fields.get("functions"), "", "functions", "tools")?;
     let documents = match fields.get("documents") {
         None | Some(Value::Null) => None,
         Some(value) => Some(as_array(value, "documents", "a list of objects")?.to_vec()),
@@ -458,7 +459,7 @@ fn with_tools(
 ///
 /// # Errors
 ///
-/// Each names the file:
+/// Every error names the file:
 ///
 /// - it cannot be read, or is not one JSON value
 /// - it is not a list of objects, or contains an integer beyond 64 bits

@@ -17,7 +17,7 @@ use tokenizers::decoders::sequence::Sequence as Decoders;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace, Sequence};
-use tooltune_json::contained;
+use tooltune_json::catch_panic;
 
 use super::gguf_vocabulary::{
     BYTE, JsonTokens, PLAIN, UNKNOWN, VocabularyError, add_all, added_tokens, check_tokens,
@@ -28,7 +28,7 @@ use crate::budgets::SENTENCE_PIECE_BYTES;
 /// The replacement of a space.
 const BLANK: &str = "\u{2581}";
 /// The score of tokens that no merge produces, as in llama.cpp's converter.
-const NEVER: f32 = -1000.0;
+const UNMERGED_SCORE: f32 = -1000.0;
 
 /// The parts of a SentencePiece BPE tokenizer.
 #[derive(Clone, Default)]
@@ -69,16 +69,16 @@ impl SentencePiece {
     /// It has features that llama.cpp does not support for such a vocabulary, its merges do not
     /// follow from scores, or it has more than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
-        let no_form = |feature: &str| VocabularyError::NoGgufEquivalent {
+        let no_equivalent = |feature: &str| VocabularyError::NoGgufEquivalent {
             what: feature.to_owned(),
         };
-        let file: Value = serde_json::from_str(json).map_err(|_| no_form("invalid JSON"))?;
+        let file: Value = serde_json::from_str(json).map_err(|_| no_equivalent("invalid JSON"))?;
         let model = &file["model"];
         if model["byte_fallback"] != true || model["ignore_merges"] == true {
-            return Err(no_form("a model other than BPE with byte fallback"));
+            return Err(no_equivalent("a model other than BPE with byte fallback"));
         }
-        let adds_space =
-            adds_space(&file).ok_or_else(|| no_form("a normalizer other than SentencePiece's"))?;
+        let adds_space = adds_space(&file)
+            .ok_or_else(|| no_equivalent("a normalizer other than SentencePiece's"))?;
         let is_blank = |value: &Value| value == " " || value["String"] == " ";
         let split = &file["pre_tokenizer"];
         // The normalizer has already replaced the spaces that it would split.
@@ -86,7 +86,7 @@ impl SentencePiece {
             split.is_null() || split["type"] == "Split" && is_blank(&split["pattern"]);
         let is_metaspace = split["type"] == "Metaspace" && split["split"] == false;
         if !is_harmless && !is_metaspace {
-            return Err(no_form("a pre-tokenizer"));
+            return Err(no_equivalent("a pre-tokenizer"));
         }
         let stored = JsonTokens::from_json(&file, n_tokens, |text| text.replace(BLANK, " "))?;
         let JsonTokens {
@@ -111,7 +111,7 @@ impl SentencePiece {
             (PLAIN, Some(rank)) => -(*rank as f32),
             (PLAIN, None) => -(ranks.len() as f32),
             (BYTE, _) => 0.0,
-            _ => NEVER,
+            _ => UNMERGED_SCORE,
         });
         let scores = scores.collect();
         let parts = Self {
@@ -124,7 +124,7 @@ impl SentencePiece {
         if parts.can_reproduce(&merges, &ranks)? {
             Ok(parts)
         } else {
-            Err(no_form("merges that token scores cannot reproduce"))
+            Err(no_equivalent("merges that token scores cannot reproduce"))
         }
     }
 
@@ -142,11 +142,11 @@ impl SentencePiece {
             .map(|(left, right)| (left.as_str(), right.as_str()));
         let is_same =
             derived_merges.len() == theirs.len() && pairs.all(|pair| theirs.contains(&pair));
-        let places = merges
+        let merge_ranks = merges
             .iter()
             .filter_map(|pair| ranks.get(&join_pair(*pair)));
-        let places: Vec<usize> = places.copied().collect();
-        Ok(is_same && places.is_sorted())
+        let merge_ranks: Vec<usize> = merge_ranks.copied().collect();
+        Ok(is_same && merge_ranks.is_sorted())
     }
 
     /// Builds the tokenizer without adding tokens around text.
@@ -159,7 +159,7 @@ impl SentencePiece {
     /// Tokens, types and scores are inconsistent, a byte has no token, or a token is too long.
     pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
         // The parts come from an untrusted file, and the library panics on some invalid ones.
-        contained(|| self.build())
+        catch_panic(|| self.build())
             .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
 
@@ -231,7 +231,7 @@ impl SentencePiece {
                     n_bytes: text.len(),
                 });
             }
-            let score = self.scores.get(id).copied().unwrap_or(NEVER);
+            let score = self.scores.get(id).copied().unwrap_or(UNMERGED_SCORE);
             for (at, _) in text.char_indices().skip(1) {
                 let (left, right) = text.split_at(at);
                 if is_plain(left) && is_plain(right) {
@@ -328,7 +328,7 @@ mod tests {
         ];
         tokens.extend((0..=u8::MAX).map(|byte| (format!("<0x{byte:02X}>"), BYTE, 0.0)));
         for whole in ["  ", "\n"] {
-            tokens.push((whole.to_owned(), USER_DEFINED, NEVER));
+            tokens.push((whole.to_owned(), USER_DEFINED, UNMERGED_SCORE));
         }
         let plain = ["he", "ll", "hell", "▁hell", "▁h", "lo"];
         let letters = ["h", "e", "l", "o", "▁", "w"];
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_by_the_scores_of_their_texts() {
+    fn pairs_are_merged_by_the_scores_of_their_results() {
         let tokenizer = parts(false).into_tokenizer().unwrap();
         assert_eq!(
             tokens(&tokenizer, "hello hello"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_tokenizer_json_make_the_same_tokens() {
+    fn the_parts_of_a_tokenizer_json_produce_the_same_tokens() {
         for adds_space in [false, true] {
             let tokenizer = parts(adds_space).into_tokenizer().unwrap();
             let json = tokenizer.to_string(false).unwrap();
@@ -392,9 +392,9 @@ mod tests {
             assert_eq!(vocabulary.adds_space, adds_space);
             assert_eq!(vocabulary.tokens, parts(adds_space).tokens);
             assert_eq!(vocabulary.token_types, parts(adds_space).token_types);
-            let again = vocabulary.into_tokenizer().unwrap();
+            let rebuilt = vocabulary.into_tokenizer().unwrap();
             for text in ["hello hello  lo", "  \n<end>wello", "é▁"] {
-                assert_eq!(tokens(&again, text), tokens(&tokenizer, text));
+                assert_eq!(tokens(&rebuilt, text), tokens(&tokenizer, text));
             }
             let error = SentencePiece::from_json(&json, 3).unwrap_err();
             assert!(error.to_string().contains("beyond the"), "{error}");

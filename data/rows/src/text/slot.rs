@@ -61,18 +61,22 @@ impl GoldCheck {
         }
     }
 
+    /// Checks that a schema can be used.
+    ///
     /// # Errors
     ///
-    /// - the schema cannot be used, as in [`Validators::of`]
+    /// - the schema cannot be used, as in [`Validators::get_or_compile`]
     pub(super) fn check_schema(&mut self, json_schema: &Value) -> Result<(), DataError> {
         self.validators
             .get_or_compile("json_schema", json_schema)
             .map(drop)
     }
 
+    /// Checks a reference answer against its schema.
+    ///
     /// # Errors
     ///
-    /// - the schema cannot be used, as in [`Validators::of`]
+    /// - the schema cannot be used, as in [`Validators::get_or_compile`]
     /// - the reference answer violates it; the first violation is reported
     pub(super) fn check(&mut self, gold: &Value, json_schema: &Value) -> Result<(), DataError> {
         let validator = self.validators.get_or_compile("json_schema", json_schema)?;

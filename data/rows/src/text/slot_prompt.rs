@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_prints_text_and_schema_and_nothing_that_is_not_there() {
+    fn a_template_must_print_the_text_and_the_schema_and_nothing_else() {
         let prompt = template("{{ input_text | upper }}\n{{ json_schema }}").unwrap();
         let rendered = prompt.render("a", &json!({"type": "null"}));
         assert_eq!(rendered.unwrap(), "A\n{\"type\":\"null\"}");

@@ -39,6 +39,8 @@ struct OverlappingToken {
 }
 
 impl Supervisor<'_> {
+    /// Computes the weights of a row's tokens.
+    ///
     /// # Errors
     ///
     /// - a located turn has no stop token after its content, or that token has weight 0
@@ -72,12 +74,13 @@ impl Supervisor<'_> {
             .into_iter()
             .find(|&(_, stop)| supervision.weights[stop] <= 0.0)
         {
-            Some((turn, _)) => Err(self.end_not_trained(turn)),
+            Some((turn, _)) => Err(self.unsupervised_end_error(turn)),
             None => Ok(supervision),
         }
     }
 
-    /// Sets the turn's weight, 1 by default, from the start of each turn to its stop token.
+    /// Sets the weights of each turn, from its start to its stop token, to the weight of its
+    /// message.
     fn supervise_turns(&self, ends: &[(&Turn, usize)]) -> Result<Supervision, DataError> {
         let n_tokens = self.encoded.ids.len();
         let mut supervision = Supervision {
@@ -183,7 +186,7 @@ impl Supervisor<'_> {
         (first..offsets.len())
             .take_while(|&token| offsets[token].1 <= turn.end)
             .find(|&token| self.stop_ids.contains(&self.encoded.ids[token]))
-            .ok_or_else(|| self.end_not_trained(turn))
+            .ok_or_else(|| self.unsupervised_end_error(turn))
     }
 
     /// Rejects a stop token inside the answer: generation ends there, so the rest would be trained
@@ -208,7 +211,7 @@ impl Supervisor<'_> {
         })
     }
 
-    fn end_not_trained(&self, turn: &Turn) -> DataError {
+    fn unsupervised_end_error(&self, turn: &Turn) -> DataError {
         let name = |id: &u32| {
             self.tokenizer
                 .id_to_token(*id)

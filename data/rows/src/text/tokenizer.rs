@@ -234,7 +234,7 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
-/// The tokens that the post-processor adds around text, found with a sample that it cannot change.
+/// Returns the tokens that the post-processor adds around text, found by encoding a sample text.
 fn added_tokens(library: &LibraryTokenizer) -> Option<AddedTokens> {
     const PROBE: &str = "a";
     let without_added = library.encode(PROBE).ok()?;

@@ -2,9 +2,9 @@
 //!
 //! A `tokenizer.json` describes text transformations, which may double a text thirty times, and the
 //! library panics on unexpected files. The file is therefore checked before the library reads it,
-//! the output size for a text is bounded from its parts, and every call that may panic is
-//! contained. If the worst-case output of the normalizer exceeds the limit, which is rare for texts
-//! of ordinary length, the text is first normalized in small pieces to measure its length.
+//! the output size for a text is bounded from its parts, and panics of the library are caught. If
+//! the worst-case output of the normalizer exceeds the limit, which is rare for texts of ordinary
+//! length, the text is first normalized in small pieces to measure its length.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use tokenizers::{
 use tooltune_disk::budgets::TOKENIZER_BYTES;
 use tooltune_disk::regular_file;
 use tooltune_json as json;
-use tooltune_json::{ReadError, contained};
+use tooltune_json::{ReadError, catch_panic};
 use tooltune_template::budgets::TEMPLATE_TEXT_BYTES;
 
 use super::error::DataError;
@@ -63,7 +63,7 @@ impl LibraryTokenizer {
         let parts: Parts = serde_json::from_slice(&bytes)
             .map_err(|error| invalid_file(format!("not valid JSON: {error}")))?;
         check_charsmaps(&parts.normalizer).map_err(invalid_file)?;
-        let result = contained(|| tokenizers::Tokenizer::from_bytes(bytes));
+        let result = catch_panic(|| tokenizers::Tokenizer::from_bytes(bytes));
         let inner = result
             .map_err(|panicked| {
                 invalid_file(format!("the tokenizers library fails on it: {panicked}"))
@@ -179,15 +179,16 @@ impl LibraryTokenizer {
         &self,
         call: impl FnOnce() -> tokenizers::Result<T>,
     ) -> Result<T, DataError> {
-        match contained(call) {
-            Ok(result) => result.map_err(|error| self.failed(error.to_string())),
+        match catch_panic(call) {
+            Ok(result) => result.map_err(|error| self.error_with_origin(error.to_string())),
             Err(panicked) => {
-                Err(self.failed(format!("the tokenizers library fails on it: {panicked}")))
+                Err(self
+                    .error_with_origin(format!("the tokenizers library fails on it: {panicked}")))
             }
         }
     }
 
-    fn failed(&self, reason: String) -> DataError {
+    fn error_with_origin(&self, reason: String) -> DataError {
         let reason = match &self.origin {
             Some(origin) => format!("{origin}: {reason}"),
             None => reason,
@@ -201,24 +202,24 @@ impl LibraryTokenizer {
         step: &NormalizerWrapper,
         n_bytes: usize,
     ) -> Result<(), DataError> {
-        let most = match (step, growth_of_step(step)) {
+        let max_bytes = match (step, growth_of_step(step)) {
             (NormalizerWrapper::Prepend(prepend), _) => n_bytes + prepend.prepend.len(),
             // Unknown growth is measured after the step.
             (_, usize::MAX) => return Ok(()),
             (_, growth) => n_bytes.saturating_mul(growth),
         };
-        if most <= TOKENIZER_STEP_BYTES {
+        if max_bytes <= TOKENIZER_STEP_BYTES {
             return Ok(());
         }
-        Err(self.failed(format!(
-            "a step of its normalizer may expand {n_bytes} bytes to {most}, but the limit is \
+        Err(self.error_with_origin(format!(
+            "a step of its normalizer may expand {n_bytes} bytes to {max_bytes}, but the limit is \
              {TOKENIZER_STEP_BYTES} (TOKENIZER_STEP_BYTES in docs/limits.md)"
         )))
     }
 
     fn check_text_length(&self, text: &str) -> Result<(), DataError> {
         if text.len() > TEMPLATE_TEXT_BYTES {
-            return Err(self.failed(format!(
+            return Err(self.error_with_origin(format!(
                 "the text has {} bytes, but the limit is {TEMPLATE_TEXT_BYTES} \
                  (TEMPLATE_TEXT_BYTES in docs/limits.md); shorten it",
                 text.len()
@@ -249,7 +250,7 @@ impl LibraryTokenizer {
                     None
                 };
                 if let Some((limit, text, name)) = too_much {
-                    return Err(self.failed(format!(
+                    return Err(self.error_with_origin(format!(
                         "its normalizer expands a text of {} bytes to more than {limit}, the \
                          limit ({name} in docs/limits.md)",
                         text.len()
@@ -293,7 +294,7 @@ fn check_charsmaps(normalizer: &Value) -> Result<(), String> {
     }
 }
 
-/// Bytes of a piece of text, without its last character.
+/// Bytes of a piece, apart from its last character.
 const PIECE: usize = 256;
 
 /// Splits a text into pieces of a few hundred bytes.

@@ -2,14 +2,14 @@
 //!
 //! Mismatches are reported and counted, not rejected, because templates render them and public rows
 //! contain many. They are still harmful: a call without its result, or a result inside tags that no
-//! server writes, never occurs at inference. Two kinds are errors,
-//! because one of two values must be wrong: a result that names a different tool than its call, and a
-//! result with another id than all calls before it.
+//! server writes, never occurs at inference. Two kinds are errors, because one of two values must
+//! be wrong: a result that names a different tool than its call, and a result whose id no earlier
+//! call has.
 //!
 //! # Source
 //!
-//! OpenAI's API reference of chat completions: `tool_call_id` is the id of the call that the message
-//! responds to, and a request with an id of no preceding call is refused.
+//! OpenAI's API reference of chat completions: `tool_call_id` is the id of the call that the
+//! message responds to. A request with an id that no preceding call has is refused.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -38,7 +38,7 @@ pub struct InMessages {
 pub struct ToolNotes {
     /// Results that contain the tag `<tool_response>`, which the template also writes.
     pub tagged_results: InMessages,
-    /// Results with a `tool_call_id` of no earlier call.
+    /// Results whose `tool_call_id` no earlier call has.
     pub ids_without_call: InMessages,
     /// Calls without a result in conversations that continue after them.
     pub calls_without_result: InMessages,
@@ -126,12 +126,12 @@ impl ToolNotes {
     }
 }
 
-/// Rejects a result that names a different tool than the call with its id, and a result with an id that
-/// no call before it has.
+/// Rejects a result that names a different tool than the call with its id, and a result whose id no
+/// earlier call has.
 ///
 /// # Errors
 ///
-/// - there is such a result
+/// - a result is rejected
 pub(super) fn check_result_names(
     conversation: &Conversation,
     calls_of: impl Fn(usize) -> String,
@@ -174,7 +174,7 @@ pub(super) fn check_result_names(
 }
 
 /// Maximum number of ids in an error.
-const MOST_IDS: usize = 6;
+const MAX_IDS: usize = 6;
 
 /// The ids of the calls before a message, the latest ones if there are many.
 fn ids_before(conversation: &Conversation, message: usize) -> String {
@@ -182,10 +182,10 @@ fn ids_before(conversation: &Conversation, message: usize) -> String {
     let calls = calls.flat_map(|message| message.tool_calls.iter().rev());
     let mut ids: Vec<String> = calls
         .filter_map(|call| Some(format!("{:?}", call.id.as_ref()?)))
-        .take(MOST_IDS + 1)
+        .take(MAX_IDS + 1)
         .collect();
-    if ids.len() > MOST_IDS {
-        ids[MOST_IDS] = "…".to_owned();
+    if ids.len() > MAX_IDS {
+        ids[MAX_IDS] = "…".to_owned();
     }
     ids.reverse();
     ids.join(", ")
@@ -220,9 +220,9 @@ struct SameId {
 struct ResultMatcher<'c> {
     calls: Vec<Call<'c>>,
     by_id: HashMap<&'c str, SameId>,
-    /// Messages with an id of no earlier call, because the calls have no ids.
+    /// Messages with an id that no earlier call has, because the calls have no ids.
     unmatched_without_ids: Vec<usize>,
-    /// Messages with an id of no earlier call, although the calls have ids.
+    /// Messages with an id that no earlier call has, although the calls have ids.
     unmatched_with_ids: Vec<usize>,
     /// The first result that names a different tool than its call.
     misnamed: Option<(usize, Call<'c>)>,
@@ -308,7 +308,8 @@ impl<'c> ResultMatcher<'c> {
         }
     }
 
-    /// Marks the first call without a result as answered if it may be the one; returns whether it is.
+    /// Marks the first call without a result as answered if `may_be` accepts it, and returns
+    /// whether it does.
     fn answer_next(&mut self, may_be: impl Fn(&Call<'_>) -> bool) -> bool {
         while self
             .calls

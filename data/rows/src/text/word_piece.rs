@@ -73,8 +73,8 @@ pub struct WordPiece {
     library: LibraryTokenizer,
     dropout: Option<f32>,
     n_special: usize,
-    /// Maximum tokens per sentence without special tokens.
-    n_words: usize,
+    /// Maximum tokens per sentence, not counting special tokens.
+    max_text_tokens: usize,
     direction: TruncationDirection,
 }
 
@@ -116,7 +116,7 @@ impl WordPiece {
             library,
             dropout,
             n_special,
-            n_words: max_length - n_special,
+            max_text_tokens: max_length - n_special,
             direction,
         })
     }
@@ -141,7 +141,7 @@ impl WordPiece {
         let n_uncut = words.get_ids().len() + self.n_special;
         let inner = &self.library.inner;
         let sentence = self.library.run(|| {
-            words.truncate(self.n_words, 0, self.direction);
+            words.truncate(self.max_text_tokens, 0, self.direction);
             words.take_overflowing();
             inner.post_process(words, None, true)
         })?;
@@ -154,10 +154,10 @@ impl WordPiece {
 
 /// The normalizer that replaces the file's; `None` if the file's is kept.
 fn normalizer(
-    of_file: Option<&NormalizerWrapper>,
+    original: Option<&NormalizerWrapper>,
     options: WordPieceOptions,
 ) -> Option<NormalizerWrapper> {
-    let of_file = match (of_file, options.bert) {
+    let original = match (original, options.bert) {
         (Some(NormalizerWrapper::BertNormalizer(normalizer)), Some(bert)) => {
             let normalizer = BertNormalizer::new(
                 normalizer.clean_text,
@@ -167,13 +167,13 @@ fn normalizer(
             );
             Some(NormalizerWrapper::BertNormalizer(normalizer))
         }
-        (of_file, _) => of_file.cloned(),
+        (original, _) => original.cloned(),
     };
-    if !options.do_lower_case || of_file.as_ref().is_some_and(has_lowercase_normalizer) {
-        return of_file;
+    if !options.do_lower_case || original.as_ref().is_some_and(has_lowercase_normalizer) {
+        return original;
     }
     let mut all = vec![NormalizerWrapper::Lowercase(Lowercase)];
-    match of_file {
+    match original {
         Some(NormalizerWrapper::Sequence(sequence)) => all.extend(sequence.as_ref().to_vec()),
         Some(single) => all.push(single),
         None => {}

@@ -185,13 +185,13 @@ pub(super) fn replace_text(
 /// Counts the occurrences of a substring, at most `limit`; each one is charged as read.
 pub(super) fn count_found(text: &str, part: &str, limit: Option<usize>) -> Result<usize, Error> {
     // Charged in batches, because charging each one would take as long as finding it.
-    const LOT: usize = 1 << 16;
+    const BATCH: usize = 1 << 16;
     budget::charge_read(text.len())?;
     let mut n_found: usize = 0;
     for _ in text.matches(part).take(limit.unwrap_or(usize::MAX)) {
         n_found += 1;
-        if n_found.is_multiple_of(LOT) {
-            budget::charge_read(LOT * ITEM / 2)?;
+        if n_found.is_multiple_of(BATCH) {
+            budget::charge_read(BATCH * ITEM / 2)?;
         }
     }
     Ok(n_found)

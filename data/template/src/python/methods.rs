@@ -236,9 +236,9 @@ fn call_engine_method(
     Ok(None)
 }
 
-/// Charges for the parts of a string before it is split at `n_places` positions.
-fn count_parts(text: &str, n_places: usize) -> Result<(), Error> {
-    budget::charge_created_items(n_places + 1)?;
+/// Charges for the parts of a string before it is split at `n_splits` positions.
+fn count_parts(text: &str, n_splits: usize) -> Result<(), Error> {
+    budget::charge_created_items(n_splits + 1)?;
     budget::charge_created(text.len())
 }
 

@@ -1,7 +1,7 @@
 //! Operators, attributes, slices and loops with Python's semantics, which `program` substitutes for
 //! the engine's own.
 //!
-//! Each charges for what it creates and reads before it does so (`budget`).
+//! Each function charges for the values that it creates and reads (`budget`) before it does so.
 
 use minijinja::value::{Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -145,29 +145,29 @@ pub(super) fn check_hashable(key: &Value, level: Level) -> Result<(), Error> {
     }
 }
 
-/// `loop.changed(...)`. The engine remembers the last values, but only until the end of a loop that
-/// it does not keep itself, so it is given numbers instead of lists and maps.
+/// `loop.changed(...)`. The engine keeps the last values, which may be nested, until the end of the
+/// loop. It gets an index instead of lists and maps, so that only `budget` keeps and drops them.
 fn loop_changed(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
-    let Some((of_loop, values)) = arguments.split_first() else {
+    let Some((loop_object, values)) = arguments.split_first() else {
         return Err(Error::from(ErrorKind::MissingArgument));
     };
     if values.iter().any(|value| value.as_object().is_some()) {
         let number = budget::index_of_values(values.to_vec())?;
-        of_loop.call_method(state, "changed", &[Value::from(number)])
+        loop_object.call_method(state, "changed", &[Value::from(number)])
     } else {
         let n_bytes = values
             .iter()
             .filter_map(|value| Some(value.as_str()?.len()));
         budget::charge_read(n_bytes.sum())?;
-        of_loop.call_method(state, "changed", values)
+        loop_object.call_method(state, "changed", values)
     }
 }
 
 /// `loop.cycle(...)`; the engine would divide by zero without arguments.
 fn loop_cycle(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
     match arguments.split_first() {
-        Some((of_loop, values)) if !values.is_empty() => {
-            of_loop.call_method(state, "cycle", values)
+        Some((loop_object, values)) if !values.is_empty() => {
+            loop_object.call_method(state, "cycle", values)
         }
         _ => Err(Error::new(
             ErrorKind::MissingArgument,
@@ -361,21 +361,21 @@ fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, 
         // One character for the searched string, and one for the result.
         budget::charge_created(text.len().saturating_mul(5))?;
         let characters: Vec<char> = text.chars().collect();
-        let places = slice_places(characters.len(), start, stop, step);
-        let text: String = places.into_iter().map(|at| characters[at]).collect();
+        let indices = slice_indices(characters.len(), start, stop, step);
+        let text: String = indices.into_iter().map(|at| characters[at]).collect();
         return Ok(Value::from(text));
     }
     if !is_list(&value) {
         return Err(undefined_operation("slicing", &[&value]));
     }
     let all = items(&value)?;
-    let places = slice_places(all.len(), start, stop, step);
-    let selected = places.into_iter().map(|at| all[at].clone()).collect();
+    let indices = slice_indices(all.len(), start, stop, step);
+    let selected = indices.into_iter().map(|at| all[at].clone()).collect();
     new_sequence(&value, selected)
 }
 
 /// The indices of `range(*slice(start, stop, step).indices(length))`.
-fn slice_places(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Vec<usize> {
+fn slice_indices(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Vec<usize> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     let (low, high) = if step > 0 {
         (0, length)
@@ -394,13 +394,13 @@ fn slice_places(length: usize, start: Option<i64>, stop: Option<i64>, step: i64)
     } else {
         (start.map_or(high, clamp), stop.map_or(low, clamp))
     };
-    let mut places = Vec::new();
+    let mut indices = Vec::new();
     let mut at = first;
     while (step > 0 && at < end) || (step < 0 && at > end) {
-        places.extend(usize::try_from(at).ok());
+        indices.extend(usize::try_from(at).ok());
         at = at.saturating_add(step);
     }
-    places
+    indices
 }
 
 /// Methods of a dictionary, which take precedence over its keys after a dot in Jinja2.
@@ -419,12 +419,12 @@ pub(super) const DICT_METHODS: [&str; 11] = [
 ];
 
 /// Methods that modify the dictionary; Jinja2's sandbox blocks them.
-const CHANGING_METHODS: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
+const MUTATING_METHODS: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
 
 /// `value.name`, where the name is a dictionary method that is not called here.
 fn attribute(value: Value, name: String) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::Map if CHANGING_METHODS.contains(&name.as_str()) => Err(Error::new(
+        ValueKind::Map if MUTATING_METHODS.contains(&name.as_str()) => Err(Error::new(
             ErrorKind::InvalidOperation,
             format!("`.{name}` is a dictionary method in Jinja2, not a key; write `['{name}']`"),
         )),

@@ -15,7 +15,7 @@ use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value};
 use tooltune_disk::budgets::TEMPLATE_BYTES;
-use tooltune_json::contained;
+use tooltune_json::catch_panic;
 
 use super::super::budget::{Exceeded, ITEM, Rendering, TemplateBudgetError, charge_row};
 use super::super::nesting::{check_literals, check_nesting};
@@ -103,7 +103,7 @@ impl Program {
         let rendering = Rendering::start();
         let mut text = String::new();
         let mut output = machinery::make_string_output(&mut text);
-        let outcome = contained(|| {
+        let outcome = catch_panic(|| {
             machinery::eval(
                 environment,
                 &self.instructions,
@@ -145,7 +145,7 @@ fn run_on_large_stack<T: Send + 'static>(
 ) -> Result<T, String> {
     thread::Builder::new()
         .stack_size(STACK_BYTES)
-        .spawn(move || contained(call))
+        .spawn(move || catch_panic(call))
         .map_err(|error| format!("cannot start a thread: {error}"))?
         .join()
         .unwrap_or_else(|_| Err("its thread ended unexpectedly".to_owned()))
@@ -178,7 +178,7 @@ impl Names {
     /// Starts after the slots of the filters that the template itself uses.
     fn after_template_filters(original: &Instructions<'_>) -> Self {
         let used_slots = iterate(original).filter_map(|instruction| match instruction {
-            Instruction::ApplyFilter(_, _, place) if *place != NO_SLOT => Some(place + 1),
+            Instruction::ApplyFilter(_, _, slot) if *slot != NO_SLOT => Some(slot + 1),
             _ => None,
         });
         Self {
@@ -217,16 +217,16 @@ fn rewrite_instructions<'s>(original: &Instructions<'s>) -> Instructions<'s> {
     let parts: Vec<Vec<Instruction<'s>>> = iterate(original)
         .map(|instruction| rewriter.replacement(instruction))
         .collect();
-    let mut places = vec![0_u32];
+    let mut new_offsets = vec![0_u32];
     for part in &parts {
-        let last = places.last().copied().unwrap_or_default();
-        places.push(last + u32::try_from(part.len()).unwrap_or_default());
+        let last = new_offsets.last().copied().unwrap_or_default();
+        new_offsets.push(last + u32::try_from(part.len()).unwrap_or_default());
     }
     let new_position = |target: &u32| {
         let old = usize::try_from(*target).unwrap_or(usize::MAX);
-        places
+        new_offsets
             .get(old)
-            .or(places.last())
+            .or(new_offsets.last())
             .copied()
             .unwrap_or_default()
     };
@@ -293,7 +293,7 @@ impl Rewriter {
                 I::LoadConst(Value::from(*name)),
                 names.call(":attribute", Some(2)),
             ],
-            // A macro turns them into a list.
+            // The engine collects a macro's arguments in a list.
             I::GetAttr("arguments") => vec![instruction.clone(), names.call(":made", Some(1))],
             I::SetAttr(name) => vec![
                 I::LoadConst(Value::from(*name)),

@@ -64,10 +64,12 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         |state: &State, value: &Value, n: usize, fill: Option<Value>| {
             let value = list(value)?;
             let n_items = value.len().unwrap_or(0);
-            // Each list allocates space for all of its items, and a filled one has all of them.
-            let room = if fill.is_some() { n } else { n.min(1024) };
+            // Each batch allocates space for all of its items, and a filled batch has `n` of them.
+            let n_allocated = if fill.is_some() { n } else { n.min(1024) };
             let n_lists = n_items / n.max(1) + 1;
-            budget::charge_created_items(n_items.saturating_add(n_lists.saturating_mul(room)))?;
+            budget::charge_created_items(
+                n_items.saturating_add(n_lists.saturating_mul(n_allocated)),
+            )?;
             lists(&filters::batch(state, value, n, fill)?)
         },
     );

@@ -12,7 +12,7 @@ use crate::budgets::{TEMPLATE_BLOCKS, TEMPLATE_MADE_BYTES, TEMPLATE_NAME_BYTES, 
 
 fn render(source: &str) -> Result<String, TemplateError> {
     let template = ChatTemplate::new(source, SpecialTokens::default())?;
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "Depth?"},
         {"role": "assistant", "content": "Seven."},
     ]));
@@ -153,7 +153,7 @@ fn endless_searching_and_comparing_is_stopped() {
 
 #[test]
 fn deeply_nested_values_are_not_walked_or_dropped_recursively() {
-    let ways = [
+    let templates = [
         "[ns.t]",
         "(ns.t,)",
         "{'a': ns.t}",
@@ -176,7 +176,7 @@ fn deeply_nested_values_are_not_walked_or_dropped_recursively() {
         "{{ ns.t|string }}",
         "{{ ns.t == ns.u }}",
     ];
-    for way in ways {
+    for way in templates {
         let grow = |name: &str| way.replace("ns.t", &format!("ns.{name}"));
         let (first, second) = (grow("t"), grow("u"));
         let source = format!(
@@ -415,7 +415,7 @@ fn name_lookups_in_many_frames_are_charged() {
 }
 
 #[test]
-fn an_error_of_a_budget_names_the_file_of_the_template() {
+fn budget_errors_name_the_template_file() {
     let dir = tempfile::tempdir().unwrap();
     let source = "{% set n = 4000000000 %}\n{{ 'a' * n }}";
     fs::write(dir.path().join("chat_template.jinja"), source).unwrap();

@@ -117,7 +117,7 @@ fn variables_reach_every_rendering_of_a_row() {
         let kwargs = Map::from_iter([("enable_thinking".to_owned(), json!(value))]);
         template("qwen3").with_kwargs(kwargs).unwrap()
     };
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello."},
     ]));

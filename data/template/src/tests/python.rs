@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The results of our engine that differ from Jinja2's.
+/// The lines where our engine's results differ from Jinja2's.
 fn differences(table: &Value, which: &str, source_of: impl Fn(&str) -> String) -> Vec<String> {
     let values = &table["values"];
     let names: Vec<&str> = match which {
@@ -39,10 +39,12 @@ fn differences(table: &Value, which: &str, source_of: impl Fn(&str) -> String) -
             }
             template.variables = variables;
             let conversation = Conversation::new(Vec::new());
-            let got = template.render(&conversation, GenerationPrompt::Omit).ok();
-            if got.as_deref() != result.as_str() {
+            let actual = template.render(&conversation, GenerationPrompt::Omit).ok();
+            if actual.as_deref() != result.as_str() {
                 let w = w.map(|w| format!(", {w}")).unwrap_or_default();
-                errors.push(format!("{expression} of {v}{w}: {got:?}, Jinja2 {result}"));
+                errors.push(format!(
+                    "{expression} of {v}{w}: {actual:?}, Jinja2 {result}"
+                ));
             }
         }
     }

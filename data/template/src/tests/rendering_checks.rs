@@ -11,7 +11,7 @@ fn tools_and_documents_that_a_template_leaves_out_are_an_error() {
         let is_refused = matches!(rendered, Err(TemplateError::ToolsNotRendered { .. }));
         assert_eq!(
             is_refused,
-            KNOW_NO_TOOLS.contains(&name),
+            WITHOUT_TOOLS.contains(&name),
             "{name}: {rendered:?}"
         );
     }
@@ -77,7 +77,7 @@ fn a_message_of_the_prompt_that_a_template_leaves_out_is_an_error() {
              {{% if add_generation_prompt %}}<assistant>{{% endif %}}"
         ))
     };
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Tide?"},
         {"role": "assistant", "content": "I look."},
@@ -104,7 +104,7 @@ fn a_message_of_the_prompt_that_a_template_leaves_out_is_an_error() {
 
 #[test]
 fn a_transformed_content_counts_as_rendered() {
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "  Go|on \n"},
         {"role": "assistant", "content": "<think>Long.</think>"},
         {"role": "tool", "content": "3.50"},
@@ -131,7 +131,7 @@ fn a_transformed_content_counts_as_rendered() {
 #[test]
 fn a_template_without_calls_is_named_when_a_message_has_only_calls() {
     let call = json!([{"function": {"name": "f", "arguments": {"a": 1}}}]);
-    let conversation = of_messages(json!([
+    let conversation = conversation_of(json!([
         {"role": "user", "content": "Go"},
         {"role": "assistant", "tool_calls": call},
     ]));
@@ -166,7 +166,7 @@ fn a_template_without_calls_is_named_when_a_message_has_only_calls() {
 
 /// A row with two calls next to a text, which are not trained on.
 fn with_two_calls_before_the_answer() -> Conversation {
-    of_messages(json!([
+    conversation_of(json!([
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": "I look.", "tool_calls": [
             {"name": "tide", "arguments": {"town": "Jorness", "day": null}},
@@ -178,8 +178,8 @@ fn with_two_calls_before_the_answer() -> Conversation {
     ]))
 }
 
-/// A template that renders contents, and each call as `calls`.
-fn showing(content: &str, calls: &str) -> ChatTemplate {
+/// A template that renders the contents, and each call as the expression `calls`.
+fn template_with_calls(content: &str, calls: &str) -> ChatTemplate {
     inline(&format!(
         "{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ {content} }}}}\
          {{% for c in m.tool_calls or [] %}}{calls}{{% endfor %}}{{% endfor %}}\
@@ -205,8 +205,8 @@ fn a_call_of_the_prompt_that_a_template_leaves_out_is_an_error() {
             (first, Some((1, ""))),
             ("{{ c | tojson }}", None),
         ] {
-            let rendered =
-                showing(content, calls).render_with_spans(&conversation, Turns::Completion);
+            let rendered = template_with_calls(content, calls)
+                .render_with_spans(&conversation, Turns::Completion);
             match (&rendered, unrendered) {
                 (Ok(_), None) => {}
                 (
@@ -224,7 +224,8 @@ fn a_call_of_the_prompt_that_a_template_leaves_out_is_an_error() {
             }
         }
     }
-    let error = showing("m.content", name).render_with_spans(&conversation, Turns::Completion);
+    let error =
+        template_with_calls("m.content", name).render_with_spans(&conversation, Turns::Completion);
     let error_message = error.unwrap_err().to_string();
     let place = "leaves out the arguments of tool_calls[0] of message 1, so the model would never";
     let fix =
@@ -243,8 +244,8 @@ fn a_transformed_call_counts_as_rendered() {
         "{{ c.function.name }}{% for k, v in c.function.arguments.items() if v %}{{ v }}{% endfor %}",
         "{{ c.function.name[0] }}{{ c.function.arguments | tojson | trim }}",
     ] {
-        let rendered =
-            showing("m.content", calls).render_with_spans(&conversation, Turns::Completion);
+        let rendered = template_with_calls("m.content", calls)
+            .render_with_spans(&conversation, Turns::Completion);
         assert!(rendered.is_ok(), "{calls}: {rendered:?}");
     }
     // The template skips nulls, and the call has nothing else.
@@ -253,7 +254,8 @@ fn a_transformed_call_counts_as_rendered() {
         .arguments
         .shift_remove("town");
     let calls = "{{ c.function.name }}{% for k, v in c.function.arguments.items() if v %}{{ v }}{% endfor %}";
-    let rendered = showing("m.content", calls).render_with_spans(&conversation, Turns::Completion);
+    let rendered =
+        template_with_calls("m.content", calls).render_with_spans(&conversation, Turns::Completion);
     assert!(rendered.is_ok(), "{rendered:?}");
 }
 

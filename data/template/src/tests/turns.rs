@@ -24,7 +24,7 @@ fn turns_case(name: &str) -> Conversation {
 }
 
 /// The supervised text of a turn, up to its first stop token.
-fn learned(rendered: &RenderedText, turn: &Turn, stops: &[String]) -> Option<String> {
+fn supervised_text(rendered: &RenderedText, turn: &Turn, stops: &[String]) -> Option<String> {
     let after = &rendered.text[turn.content_end..turn.end];
     let end = |stop: &String| Some(after.find(stop.as_str())? + stop.len());
     let end = turn.content_end + stops.iter().filter_map(end).min()?;
@@ -37,7 +37,7 @@ fn learned(rendered: &RenderedText, turn: &Turn, stops: &[String]) -> Option<Str
 fn each_turn_is_supervised_from_its_prompt_to_its_stop_token_with_any_template() {
     let expected = turns_json("expected.json");
     let cases = turns_json("cases.json");
-    let (mut n_learned, mut refused) = (0, Vec::new());
+    let (mut n_supervised, mut refused) = (0, Vec::new());
     for (name, of_template) in expected.as_object().unwrap() {
         let (template, stops) = (turns_template(name), stop_tokens(name));
         for (case, expected_case) in of_template.as_object().unwrap() {
@@ -68,13 +68,13 @@ fn each_turn_is_supervised_from_its_prompt_to_its_stop_token_with_any_template()
                     assert!(!rendered.text.contains(thought.as_str().unwrap()));
                     continue;
                 };
-                let got = learned(&rendered, turn, &stops);
+                let actual = supervised_text(&rendered, turn, &stops);
                 assert_eq!(
-                    got.as_deref(),
+                    actual.as_deref(),
                     expected_case.as_str(),
                     "{name}/{case}/{message}"
                 );
-                n_learned += usize::from(got.is_some());
+                n_supervised += usize::from(actual.is_some());
             }
         }
     }
@@ -91,7 +91,7 @@ fn each_turn_is_supervised_from_its_prompt_to_its_stop_token_with_any_template()
             "channels/parallel",
         ]
     );
-    assert!(n_learned > 60, "{n_learned}");
+    assert!(n_supervised > 60, "{n_supervised}");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn consecutive_assistant_messages_are_an_error_with_a_remedy() {
         (json!([user, call, result, answer]), None),
         (json!([user, call, result, call, result, answer]), None),
     ] {
-        let conversation = of_messages(messages);
+        let conversation = conversation_of(messages);
         for turns in [Turns::All, Turns::Last, Turns::Completion] {
             let rendered = template("qwen2_5").render_with_spans(&conversation, turns);
             match (&rendered, first) {
@@ -265,7 +265,7 @@ fn a_thought_in_the_content_is_written_once_or_is_an_error() {
          {% if add_generation_prompt %}<assistant>{% endif %}",
     );
     let rendered_turn = |template: &ChatTemplate, content: &str| {
-        let conversation = of_messages(json!([
+        let conversation = conversation_of(json!([
             {"role": "user", "content": "Is </think> a mark?"},
             {"role": "assistant", "content": content},
         ]));

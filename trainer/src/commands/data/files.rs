@@ -1,7 +1,7 @@
 //! The commands `data convert` and `data cache`.
 
 use tooltune_disk::atomic::create_with;
-use tooltune_files::{FileForm, convert as convert_rows};
+use tooltune_files::{FileFormat, convert as convert_rows};
 
 use crate::cli::{CacheArgs, ConvertArgs};
 use crate::commands::print_line;
@@ -11,7 +11,7 @@ use tooltune_terminal::RowsProgress;
 
 pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
     let form =
-        FileForm::from_path(&args.output).map_err(|error| Error::Usage(error.to_string()))?;
+        FileFormat::from_path(&args.output).map_err(|error| Error::Usage(error.to_string()))?;
     let output = args.output.as_path();
     let parent = output
         .parent()

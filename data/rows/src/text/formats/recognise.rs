@@ -48,7 +48,7 @@ const fn rows(format: DataFormat, needed: &'static [&'static str]) -> FormatFiel
     }
 }
 
-const SHAPES: [FormatFields; 7] = [
+const FORMATS: [FormatFields; 7] = [
     rows(DataFormat::Messages, &["messages"]),
     rows(DataFormat::PromptCompletion, &["prompt", "completion"]),
     rows(DataFormat::Slot, &["input_text", "json_schema", "gold"]),
@@ -75,7 +75,7 @@ impl RecognisedFormat {
 ///
 /// # Errors
 ///
-/// Each names the file:
+/// Every error names the file:
 ///
 /// - it cannot be read, has no rows, or its first line is not one JSON object
 /// - the first row matches no format, or several
@@ -113,12 +113,12 @@ pub fn recognise_records(
 /// Rejects images, audio and video, which cannot be converted to text.
 pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), FormatError> {
     const MEDIA: [&str; 6] = ["images", "image", "videos", "video", "audios", "audio"];
-    let is_there = |name: &&str| match fields.get(*name) {
+    let has_media = |name: &&str| match fields.get(*name) {
         None | Some(Value::Null) => false,
         Some(Value::Array(items)) => !items.is_empty(),
         Some(_) => true,
     };
-    match MEDIA.into_iter().find(is_there) {
+    match MEDIA.into_iter().find(has_media) {
         None => Ok(()),
         Some(field) => Err(FormatError::Media { field }),
     }
@@ -131,7 +131,7 @@ pub(in crate::text) fn refuse_media(fields: &Map<String, Value>) -> Result<(), F
 /// - the row matches no format, or several
 pub fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, FormatError> {
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
-    let matching: Vec<&FormatFields> = SHAPES
+    let matching: Vec<&FormatFields> = FORMATS
         .iter()
         .filter(|shape| shape.needed.iter().all(|name| has(name)))
         .collect();
@@ -162,13 +162,13 @@ fn has_from_key(fields: &Map<String, Value>) -> bool {
 
 fn unknown(fields: &Map<String, Value>, has: impl Fn(&str) -> bool) -> FormatError {
     const MAX_NAMES: usize = 20;
-    let is_needed = |name: &str| SHAPES.iter().any(|shape| shape.needed.contains(&name));
+    let is_needed = |name: &str| FORMATS.iter().any(|shape| shape.needed.contains(&name));
     let others: Vec<&str> = fields
         .keys()
         .map(String::as_str)
         .filter(|name| !is_needed(name))
         .collect();
-    let lines = SHAPES.iter().map(|shape| {
+    let lines = FORMATS.iter().map(|shape| {
         let missing_fields: Vec<String> = shape
             .needed
             .iter()

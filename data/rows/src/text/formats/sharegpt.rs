@@ -48,12 +48,12 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
         .into());
     }
     let mut messages = Vec::new();
-    let mut places = Vec::new();
+    let mut call_paths = Vec::new();
     for (idx, item) in items.iter().enumerate() {
         let field = format!("{name}[{idx}]");
         let (message, calls) = message(item, &field)?;
         messages.push(message);
-        places.push(calls);
+        call_paths.push(calls);
     }
     if let Some(system) = system_prompt(fields)? {
         match messages.first() {
@@ -68,7 +68,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
             }
             _ => {
                 messages.insert(0, Message::new(Role::System, system));
-                places.insert(0, "system".to_owned());
+                call_paths.insert(0, "system".to_owned());
             }
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     };
     Ok(FormattedRow {
         conversation,
-        calls: places,
+        calls: call_paths,
         unknown_types: Vec::new(),
     })
 }

@@ -111,8 +111,8 @@ fn object_schema(properties: Map<String, Value>, required: Vec<Value>) -> Value 
 /// string type or description.
 fn is_map_of_parameters(parameters: &Map<String, Value>) -> bool {
     parameters.values().all(|parameter| {
-        let words = ["type", "description"].map(|key| parameter.get(key));
-        words.iter().flatten().all(|word| word.is_string()) && words.iter().any(Option::is_some)
+        let strings = ["type", "description"].map(|key| parameter.get(key));
+        strings.iter().flatten().all(|word| word.is_string()) && strings.iter().any(Option::is_some)
     })
 }
 
@@ -133,7 +133,7 @@ fn convert_property(fields: &Map<String, Value>, unknown_types: &mut Vec<String>
                 property.extend(schema);
                 unknown_types.extend(unknown);
             }
-            ("required", Value::Bool(says)) => is_required = *says,
+            ("required", Value::Bool(value)) => is_required = *value,
             _ => drop(property.insert(key.clone(), value.clone())),
         }
     }

@@ -56,7 +56,7 @@ fn booking() -> Message {
 }
 
 /// The supervised tokens of the row's answer as text, with `…` for each run of other tokens.
-fn learned_answer(row: &Row, family: &(ChatTemplate, Tokenizer, PrepareOptions)) -> String {
+fn supervised_answer(row: &Row, family: &(ChatTemplate, Tokenizer, PrepareOptions)) -> String {
     let (template, tokenizer, options) = family;
     let outcome = tokenize_row(row, template, tokenizer, options).unwrap();
     let TokenizeOutcome::Example { example, .. } = outcome else {
@@ -108,7 +108,11 @@ fn the_native_call_of_each_family_is_supervised_without_its_values() {
     for (name, expected) in formats() {
         let mut family = family(name);
         family.2.mask.arguments = ArgumentMask::All;
-        assert_eq!(learned_answer(&booking_row(), &family), expected, "{name}");
+        assert_eq!(
+            supervised_answer(&booking_row(), &family),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -126,7 +130,7 @@ fn values_of_either_origin_can_be_masked_alone_in_each_family() {
             let mut family = family(name);
             family.2.mask.arguments = mask;
             assert_eq!(
-                learned_answer(&booking_row(), &family),
+                supervised_answer(&booking_row(), &family),
                 blanked.replace(BLANKED, values),
                 "{name} {mask:?}"
             );
@@ -173,7 +177,7 @@ fn a_call_written_in_the_content_is_trained_without_its_values() {
         ] {
             let mut family = family(name);
             family.2.mask.arguments = mask;
-            let answer = learned_answer(&text_row("", ""), &family);
+            let answer = supervised_answer(&text_row("", ""), &family);
             let call = format!(
                 "{thought}{{\"name\": \"book\", \"arguments\": {{\"city\": \"{city}\", \
                  \"days\":{days}}}}}"
@@ -191,11 +195,11 @@ fn a_call_written_in_the_content_is_trained_without_its_values() {
 }
 
 #[test]
-fn values_keep_their_place_where_a_template_trims_the_answer() {
+fn values_are_located_if_a_template_trims_the_answer() {
     let mut family = family("llama3_1");
     family.2.mask.arguments = ArgumentMask::All;
-    let plain = learned_answer(&text_row("", ""), &family);
-    assert_eq!(learned_answer(&text_row(" \n ", "\n"), &family), plain);
+    let plain = supervised_answer(&text_row("", ""), &family);
+    assert_eq!(supervised_answer(&text_row(" \n ", "\n"), &family), plain);
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn argument_values_that_a_template_hides_are_an_error() {
 }
 
 #[test]
-fn a_token_that_holds_one_character_of_a_value_is_masked_with_it() {
+fn a_token_that_contains_one_character_of_a_value_is_masked_with_it() {
     let tokenizer = tokenizer();
     let mut options = options(&tokenizer);
     options.mask.arguments = ArgumentMask::All;
@@ -253,7 +257,7 @@ fn a_token_that_holds_one_character_of_a_value_is_masked_with_it() {
 }
 
 #[test]
-fn argument_values_can_weigh_less_instead_of_nothing() {
+fn argument_values_can_have_a_lower_weight_instead_of_none() {
     let tokenizer = tokenizer();
     let mut options = options(&tokenizer);
     options.mask = weights("tool_call.arguments.value.fixed", 0.3);

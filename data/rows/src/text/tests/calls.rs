@@ -79,7 +79,7 @@ fn a_call_that_violates_its_tool_is_refused_with_location_rule_and_remedy() {
             "wether",
             json!({"city": "Oslo"}),
             format!(
-                "{path}.name: no tool is called \"wether\", did you mean \"weather\"?; add the \
+                "{path}.name: no tool is called \"wether\", did you mean \"weather\"? Add the \
                  tool to the row's tools or correct the name, or set data.check_calls = false to \
                  skip this check"
             ),
@@ -95,8 +95,8 @@ fn a_call_that_violates_its_tool_is_refused_with_location_rule_and_remedy() {
             "weather",
             json!({"city": "Oslo", "day": 2}),
             format!(
-                "{path}.arguments.day: weather has no such parameter, did you mean \"days\"?; \
-                 known parameters: city, days, unit, place, filters, stops; {FIX}"
+                "{path}.arguments.day: weather has no such parameter, did you mean \"days\"? \
+                 Known parameters: city, days, unit, place, filters, stops; {FIX}"
             ),
         ),
         (
@@ -136,7 +136,7 @@ fn a_call_that_violates_its_tool_is_refused_with_location_rule_and_remedy() {
             json!({"city": "Oslo", "place": {"flor": 1}}),
             format!(
                 "{path}.arguments.place.flor: weather has no such parameter, did you mean \
-                 \"floor\"?; known parameters: floor; {FIX}"
+                 \"floor\"? Known parameters: floor; {FIX}"
             ),
         ),
         (
@@ -144,7 +144,7 @@ fn a_call_that_violates_its_tool_is_refused_with_location_rule_and_remedy() {
             json!({"city": "Oslo", "stops": [{"nome": "a"}]}),
             format!(
                 "{path}.arguments.stops[0].nome: weather has no such parameter, did you mean \
-                 \"name\"?; known parameters: name; {FIX}"
+                 \"name\"? Known parameters: name; {FIX}"
             ),
         ),
     ] {

@@ -13,12 +13,13 @@ fn read(row: &Value, format: DataFormat) -> Result<Row, String> {
 
 #[test]
 fn every_conversation_format_gives_the_same_conversation() {
-    let says = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]);
+    let messages =
+        json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]);
     let theirs = json!([{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]);
     let tool = json!([{"name": "f", "description": "", "parameters": {}}]).to_string();
     let call = json!([{"name": "f", "arguments": {}}]).to_string();
     for (row, alone) in [
-        (json!({"messages": says}), DataFormat::Messages),
+        (json!({"messages": messages}), DataFormat::Messages),
         (json!({"conversations": theirs}), DataFormat::ShareGpt),
         (json!({"messages": theirs}), DataFormat::ShareGpt),
         (

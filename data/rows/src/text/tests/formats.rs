@@ -98,7 +98,7 @@ fn python_types_are_the_schemas_of_transformers() {
     assert!(types.len() > 20);
     for (hint, schema) in types {
         let row = xlam(json!({"x": {"type": hint}}), json!({"x": null}));
-        let conversation = unchecked(&row).conversation;
+        let conversation = read_unchecked(&row).conversation;
         let parameters = &conversation.tools.unwrap()[0]["function"]["parameters"];
         let mut expected = schema.clone();
         // Types of a union are in hint order here, but sorted by name in transformers.
@@ -123,7 +123,7 @@ fn python_types_are_the_schemas_of_transformers() {
     }
 }
 
-fn unchecked(row: &Value) -> Row {
+fn read_unchecked(row: &Value) -> Row {
     let file = file(format!("{row}\n").as_bytes());
     let mut rows = read_rows(file.path(), DataFormat::Xlam)
         .unwrap()
@@ -203,7 +203,7 @@ fn calls_of_every_format_are_checked_and_errors_have_their_field() {
             {"from": "function_call", "value": value}], "tools": tools.to_string()})
     };
     let schema = json!({"n": {"type": "int", "description": "How many"}});
-    for (row, format, wanted) in [
+    for (row, format, expected) in [
         (
             sharegpt(call(json!({"n": "x"}))),
             DataFormat::ShareGpt,
@@ -252,13 +252,13 @@ fn calls_of_every_format_are_checked_and_errors_have_their_field() {
         ),
     ] {
         let fault = read(&row, format).unwrap_err();
-        assert!(fault.starts_with(wanted), "{row}: {fault}");
+        assert!(fault.starts_with(expected), "{row}: {fault}");
     }
     read(&sharegpt(call(json!({"n": 1}))), DataFormat::ShareGpt).unwrap();
 }
 
 #[test]
-fn tools_may_be_a_text_or_a_list_of_texts() {
+fn tools_may_be_a_string_or_a_list_of_strings() {
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": {}}});
     let row = |tools: Value| {
         json!({"messages": [{"role": "user", "content": "Go"},
@@ -285,7 +285,7 @@ fn tools_may_be_a_text_or_a_list_of_texts() {
         let conversation = read(&row(none), DataFormat::Messages).unwrap().conversation;
         assert_eq!(conversation.tools, None);
     }
-    for (tools, wanted) in [
+    for (tools, expected) in [
         (
             json!("harbour_depth"),
             "tools is a string that is not one JSON value",
@@ -301,12 +301,12 @@ fn tools_may_be_a_text_or_a_list_of_texts() {
         ),
     ] {
         let fault = read(&row(tools), DataFormat::Messages).unwrap_err();
-        assert!(fault.starts_with(wanted), "{fault}");
+        assert!(fault.starts_with(expected), "{fault}");
     }
 }
 
 #[test]
-fn parts_of_a_content_are_texts_or_an_error_that_names_the_type() {
+fn parts_of_a_content_are_text_or_an_error_that_names_the_type() {
     let row = |content: Value| {
         json!({"messages": [{"role": "user", "content": content},
             {"role": "assistant", "content": "7."}]})
@@ -317,7 +317,7 @@ fn parts_of_a_content_are_texts_or_an_error_that_names_the_type() {
         two.conversation.messages[0].content.as_deref(),
         Some("a\nb")
     );
-    for (content, wanted) in [
+    for (content, expected) in [
         (
             json!([text("a"), {"type": "image_url", "image_url": {"url": "x.png"}}]),
             "messages[0].content[1] is a part of the type \"image_url\"",
@@ -337,18 +337,18 @@ fn parts_of_a_content_are_texts_or_an_error_that_names_the_type() {
         ),
     ] {
         let fault = read(&row(content), DataFormat::Messages).unwrap_err();
-        assert!(fault.starts_with(wanted), "{fault}");
+        assert!(fault.starts_with(expected), "{fault}");
     }
 }
 
 /// Invariant: The row format is recognised by its fields or the file is refused.
 #[test]
 fn a_row_is_recognised_by_its_fields_and_an_unknown_one_lists_the_expected_fields() {
-    let says = json!([{"from": "human", "value": "Hi"}]);
+    let items = json!([{"from": "human", "value": "Hi"}]);
     for (row, format) in [
         (json!({"messages": [], "prompt": "x", "id": 1}), "messages"),
-        (json!({"messages": says}), "sharegpt"),
-        (json!({"conversations": says, "id": "a"}), "sharegpt"),
+        (json!({"messages": items}), "sharegpt"),
+        (json!({"conversations": items, "id": "a"}), "sharegpt"),
         (
             json!({"prompt": "x", "completion": "y", "messages": null}),
             "prompt-completion",
@@ -411,7 +411,7 @@ fn a_row_of_another_format_is_refused_with_its_line_and_both_formats() {
 fn speakers_and_system_prompts_are_never_guessed() {
     let row = |items: Value| json!({"conversations": items, "system": "Be short."});
     let human = json!({"from": "human", "value": "Hi"});
-    for (row, wanted) in [
+    for (row, expected) in [
         (
             row(json!([{"from": "Human", "value": "Hi"}])),
             "conversations[0].from is \"Human\"; use human or user",
@@ -436,7 +436,7 @@ fn speakers_and_system_prompts_are_never_guessed() {
         (row(json!("Hi")), "conversations is a string"),
     ] {
         let fault = read(&row, DataFormat::ShareGpt).unwrap_err();
-        assert!(fault.starts_with(wanted), "{row}: {fault}");
+        assert!(fault.starts_with(expected), "{row}: {fault}");
     }
     let same = row(json!([{"from": "system", "value": "Be short."}, human]));
     let same = read(&same, DataFormat::ShareGpt).unwrap();
@@ -470,12 +470,12 @@ fn support_for_the_developer_role_is_detected_by_rendering() {
     let refuses = "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}\
                    {{ raise_exception('no') }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}";
     let tags = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
-    let own = "{% for m in messages %}{% if m.role == 'developer' %}<dev>{% else %}<{{ m.role }}>\
+    let with_developer_role = "{% for m in messages %}{% if m.role == 'developer' %}<dev>{% else %}<{{ m.role }}>\
                {% endif %}{{ m.content }}{% endfor %}";
     let new = |source: &str| ChatTemplate::new(source, SpecialTokens::default()).unwrap();
     for (template, knows_it, begins) in [
         (new(knows), true, "# Instructions: Be short.\n<user>Hi"),
-        (new(own), true, "<dev>Be short.<user>Hi"),
+        (new(with_developer_role), true, "<dev>Be short.<user>Hi"),
         (new(refuses), false, "<system>Be short.<user>Hi"),
         (new(tags), false, "<|system|>Be short.<|user|>Hi"),
         (chatml(), false, "<|im_start|>system\nBe short.<|im_end|>"),
@@ -558,7 +558,7 @@ fn rows_with_pictures_are_refused_and_empty_lists_of_them_are_not() {
 }
 
 #[test]
-fn parameters_of_a_tool_that_are_a_text_are_read() {
+fn tool_parameters_may_be_a_string() {
     let tool = |parameters: Value| json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
     let row = |parameters: Value| {
         json!({"messages": [{"role": "user", "content": "Go"},

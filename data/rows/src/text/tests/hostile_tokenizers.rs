@@ -20,9 +20,9 @@ fn open_text(text: &str) -> Result<Tokenizer, DataError> {
     let path = dir.path().join("tokenizer.json");
     std::fs::write(&path, text).unwrap();
     // The sentence encoder rejects the same files.
-    let of_encoder = WordPiece::from_file(&path, WordPieceOptions::with_max_length(128));
+    let encoder_result = WordPiece::from_file(&path, WordPieceOptions::with_max_length(128));
     let tokenizer = Tokenizer::from_file(&path);
-    assert_eq!(of_encoder.is_ok(), tokenizer.is_ok());
+    assert_eq!(encoder_result.is_ok(), tokenizer.is_ok());
     tokenizer
 }
 
@@ -46,10 +46,10 @@ fn doubling(n_times: usize) -> Vec<Value> {
 #[test]
 fn files_on_which_the_library_panics_are_refused() {
     let path = fixtures().join("tiny_tokenizer/tokenizer.json");
-    let whole = std::fs::read_to_string(path).unwrap();
-    let decoder = whole.find("\"decoder\"").unwrap();
-    for end in [decoder + 12, decoder + 30, 10, whole.len() - 3] {
-        assert_refused(open_text(&whole[..end]), &["not valid JSON"]);
+    let file = std::fs::read_to_string(path).unwrap();
+    let decoder = file.find("\"decoder\"").unwrap();
+    for end in [decoder + 12, decoder + 30, 10, file.len() - 3] {
+        assert_refused(open_text(&file[..end]), &["not valid JSON"]);
     }
     for charsmap in ["!!", "", "AAAA", "////////"] {
         let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": charsmap});
@@ -84,7 +84,7 @@ fn files_on_which_the_library_panics_are_refused() {
 }
 
 #[test]
-fn parts_that_nest_or_follow_each_other_without_end_are_refused() {
+fn parts_that_are_nested_or_repeated_too_often_are_refused() {
     let inner = json!({"type": "Fuse"});
     let deep = nested("Sequence", "decoders", 100, inner);
     let limit = TOKENIZER_LEVELS.to_string();
@@ -105,7 +105,7 @@ fn parts_that_nest_or_follow_each_other_without_end_are_refused() {
 
 /// Invariant: A tokenizer file causes neither a panic nor unbounded growth of a text.
 #[test]
-fn texts_that_a_file_makes_longer_without_end_are_refused() {
+fn files_that_lengthen_texts_too_much_are_refused() {
     let normalizer = json!({"type": "Sequence", "normalizers": doubling(28)});
     let tokenizer = open_modified(|file| file["normalizer"] = normalizer.clone()).unwrap();
     let error = tokenizer.encode("Seven.").unwrap_err().to_string();
@@ -152,7 +152,7 @@ fn texts_that_a_file_makes_longer_without_end_are_refused() {
 }
 
 #[test]
-fn a_long_text_is_read_if_its_normalizer_lengthens_it_little() {
+fn a_long_text_is_encoded_if_its_normalizer_lengthens_it_little() {
     let normalizer = json!({"type": "Sequence", "normalizers": [
         {"type": "Replace", "pattern": {"String": "ﷺ"}, "content": "x".repeat(100)},
         {"type": "NFKC"},

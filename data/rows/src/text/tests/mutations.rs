@@ -28,11 +28,11 @@ fn for_each_seed(kind: &str, attempt: impl Fn(&mut SeededRandom)) {
         let start = Instant::now();
         let mut random = SeededRandom::new(seed, 7);
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| attempt(&mut random)));
-        let again = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}");
-        assert!(outcome.is_ok(), "{again} panics");
+        let rerun = format!("{kind}: TOOLTUNE_MUTATIONS=1 TOOLTUNE_MUTATIONS_SEED={seed}");
+        assert!(outcome.is_ok(), "{rerun} panics");
         assert!(
             start.elapsed() < PATIENCE,
-            "{again} takes {:?}",
+            "{rerun} takes {:?}",
             start.elapsed()
         );
     }
@@ -43,7 +43,7 @@ fn pick<'t, T>(random: &mut SeededRandom, all: &'t [T]) -> &'t T {
 }
 
 /// Removes, changes, duplicates or moves some bytes of a file.
-fn damaged(mut bytes: Vec<u8>, random: &mut SeededRandom) -> Vec<u8> {
+fn damage(mut bytes: Vec<u8>, random: &mut SeededRandom) -> Vec<u8> {
     for _ in 0..1 + random.below(3) {
         if bytes.len() < 2 {
             return bytes;
@@ -164,7 +164,7 @@ fn damaged_tokenizers_are_read_or_refused() {
     for_each_seed("tokenizer.json", |random| {
         let file = pick(random, &files);
         let bytes = match random.below(2) {
-            0 => damaged(file.clone().into_bytes(), random),
+            0 => damage(file.clone().into_bytes(), random),
             _ => {
                 let mut file: Value = serde_json::from_str(file).unwrap();
                 // Mutate few of the thousand tokens, but all other parts.
@@ -262,7 +262,7 @@ fn damaged_templates_render_or_are_refused() {
                     source.insert_str(at.min(to), &part);
                 }
                 _ => {
-                    let bytes = damaged(source.into_bytes(), random);
+                    let bytes = damage(source.into_bytes(), random);
                     source = String::from_utf8_lossy(&bytes).into_owned();
                 }
             }
@@ -290,7 +290,7 @@ fn damaged_tokenizer_configs_give_a_template_or_an_error() {
     let conversation = Conversation::new(turn("Depth?", "Seven.").to_vec());
     for_each_seed("tokenizer_config.json", |random| {
         let bytes = match random.below(2) {
-            0 => damaged(file.to_string().into_bytes(), random),
+            0 => damage(file.to_string().into_bytes(), random),
             _ => mutate(file.clone(), random).to_string().into_bytes(),
         };
         std::fs::write(&path, bytes).unwrap();

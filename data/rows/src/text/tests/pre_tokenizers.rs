@@ -37,7 +37,7 @@ fn every_named_pre_tokenizer_is_written_by_its_name_and_reads_as_the_models_own(
 }
 
 #[test]
-fn a_vocabulary_whose_merges_do_not_make_its_tokens_is_not_renamed() {
+fn a_vocabulary_whose_merges_do_not_produce_its_tokens_is_not_renamed() {
     let (vocabulary, cases) = (fixture("vocabulary.json"), fixture("cases.json"));
     let n_tokens = vocabulary["vocab"].as_object().unwrap().len();
     let tekken = |vocabulary: &Value| {

@@ -156,10 +156,10 @@ fn an_invalid_prompt_is_rejected_with_its_location() {
     );
 
     let mut question = Conversation::new(vec![Message::new(Role::User, "Hi")]);
-    let of_messages = |question: &Conversation| {
+    let prompt_of = |question: &Conversation| {
         TokenizedPrompt::from_messages("--message", question, &chatml(), &tokenizer)
     };
-    let prompt = of_messages(&question).unwrap();
+    let prompt = prompt_of(&question).unwrap();
     let row = row([
         question.messages.clone(),
         vec![Message::new(Role::Assistant, "B.")],
@@ -171,7 +171,7 @@ fn an_invalid_prompt_is_rejected_with_its_location() {
     );
     assert_eq!((prompt.reference, prompt.n_messages), (None, 1));
     question.tools = Some(vec![json!({"name": "weather"})]);
-    let message = of_messages(&question).unwrap_err().to_string();
+    let message = prompt_of(&question).unwrap_err().to_string();
     assert!(
         message.starts_with("--message: the chat template renders no tools"),
         "{message}"

@@ -34,7 +34,7 @@ fn only_fault(content: &str, format: DataFormat) -> String {
     assert_eq!(rows.len(), 1);
     let error = rows.remove(0).unwrap_err();
     let DataError::At { id, .. } = &error else {
-        panic!("{error} has no place")
+        panic!("{error} has no location")
     };
     assert!(id.ends_with(":1"), "{id}");
     error.fault().to_string()
@@ -98,7 +98,7 @@ fn braces_in_the_text_of_a_slot_row_are_not_placeholders() {
 }
 
 #[test]
-fn gold_that_its_schema_refuses_is_an_error_with_file_line_and_pointer() {
+fn gold_that_violates_its_schema_is_an_error_with_file_line_and_pointer() {
     let rows = file(
         format!(
             "{SLOT}\n\n{}\n",
@@ -128,7 +128,7 @@ fn formats_are_asserted_in_rows_for_training_and_annotations_in_rows_for_evaluat
     let call = format!(
         r#"{{"messages": [{{"role": "user", "content": "Book."}}, {{"role": "assistant", "tool_calls": [{{"type": "function", "function": {{"name": "book", "arguments": {arguments}}}}}]}}], "tools": [{tool}]}}"#
     );
-    for (row, format, place) in [
+    for (row, format, location) in [
         (gold, DataFormat::Slot, ":1: gold/day "),
         (
             call,
@@ -140,14 +140,14 @@ fn formats_are_asserted_in_rows_for_training_and_annotations_in_rows_for_evaluat
         let read = || read_rows(rows.path(), format).unwrap();
         let message = read().next().unwrap().unwrap_err().to_string();
         for part in [
-            place,
+            location,
             "\"20 July 2026\" is not a \"date\" (formats are checked: write the value in this \
              format, or remove \"format\" from the schema)",
         ] {
             assert!(message.contains(part), "{message}");
         }
         let annotated = read().with(|parser| parser.with_formats(FormatRule::Annotated));
-        assert!(annotated.into_iter().all(|row| row.is_ok()), "{place}");
+        assert!(annotated.into_iter().all(|row| row.is_ok()), "{location}");
     }
 }
 
@@ -175,7 +175,7 @@ fn an_invalid_schema_is_an_error() {
 #[test]
 fn missing_fields_and_wrong_types_name_the_field() {
     use DataFormat::{Messages, PromptCompletion, Slot};
-    for (row, format, wanted) in [
+    for (row, format, expected) in [
         (
             r#"{"input_text": "", "json_schema": {}}"#,
             Slot,
@@ -275,15 +275,15 @@ fn missing_fields_and_wrong_types_name_the_field() {
         ),
     ] {
         let fault = only_fault(row, format);
-        assert!(fault.contains(wanted), "{row}: {fault}");
+        assert!(fault.contains(expected), "{row}: {fault}");
     }
 }
 
 #[test]
-fn the_old_spelling_of_calls_and_tools_is_refused_with_the_new_one() {
+fn old_names_of_calls_and_tools_are_refused_with_the_new_ones() {
     use DataFormat::{Messages, PromptCompletion};
     let call = r#"{"name": "f", "arguments": "{}"}"#;
-    for (row, format, wanted) in [
+    for (row, format, expected) in [
         (
             format!(
                 r#"{{"messages": [{{"role": "user", "content": "x"}}, {{"role": "assistant", "content": "", "function_call": {call}}}]}}"#
@@ -308,14 +308,14 @@ fn the_old_spelling_of_calls_and_tools_is_refused_with_the_new_one() {
         ),
     ] {
         let fault = only_fault(&row, format);
-        assert!(fault.contains(wanted), "{row}: {fault}");
+        assert!(fault.contains(expected), "{row}: {fault}");
     }
     let none = r#"{"messages": [{"role": "user", "content": "x", "function_call": null}], "functions": []}"#;
     only_row(none, Messages);
 }
 
 #[test]
-fn arguments_given_as_a_text_become_an_object() {
+fn arguments_given_as_a_string_become_an_object() {
     let as_text = only_row(
         r#"{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [\"é\"]}"}}]}]}"#,
         DataFormat::Messages,
@@ -339,7 +339,7 @@ fn an_integer_beyond_64_bits_is_rejected_with_its_path() {
             r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"name": "f", "arguments": {arguments}}}]}}]}}"#
         )
     };
-    for (row, format, place) in [
+    for (row, format, location) in [
         (slot(&format!(r#"{{"a": [0, {long}]}}"#)), Slot, "gold.a[1]"),
         (
             messages(format!(r#"{{"id": {long}}}"#)),
@@ -353,7 +353,7 @@ fn an_integer_beyond_64_bits_is_rejected_with_its_path() {
         ),
     ] {
         let fault = only_fault(&row, format);
-        let expected = format!("{place} is the integer {long}, which does not fit into 64 bits");
+        let expected = format!("{location} is the integer {long}, which does not fit into 64 bits");
         assert!(fault.starts_with(&expected), "{row}: {fault}");
     }
     // Numbers that are not rendered may be rounded.
@@ -363,7 +363,7 @@ fn an_integer_beyond_64_bits_is_rejected_with_its_path() {
 }
 
 #[test]
-fn prompt_and_completion_may_be_texts_or_messages() {
+fn prompt_and_completion_may_be_strings_or_messages() {
     let texts = only_row(
         r#"{"prompt": "x", "completion": "y"}"#,
         DataFormat::PromptCompletion,
@@ -465,7 +465,7 @@ fn an_endless_word_gives_only_a_length_error() {
 }
 
 #[test]
-fn formats_are_spelled_as_in_configurations() {
+fn format_names_match_the_configuration() {
     for (format, name) in [
         (DataFormat::Slot, "slot"),
         (DataFormat::PromptCompletion, "prompt-completion"),
@@ -496,7 +496,7 @@ fn an_endless_line_is_the_last_error() {
 #[test]
 fn duplicate_keys_are_rejected_at_every_level() {
     use DataFormat::{Messages, PromptCompletion, Slot};
-    for (row, format, wanted) in [
+    for (row, format, expected) in [
         (
             r#"{"prompt": "x", "completion": "y", "prompt": "z"}"#,
             PromptCompletion,
@@ -520,7 +520,7 @@ fn duplicate_keys_are_rejected_at_every_level() {
         ),
     ] {
         let fault = only_fault(row, format);
-        assert!(fault.contains(wanted), "{row}: {fault}");
+        assert!(fault.contains(expected), "{row}: {fault}");
     }
 }
 

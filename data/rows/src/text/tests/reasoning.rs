@@ -124,7 +124,7 @@ fn think_tags_in_the_content_are_reasoning() {
 }
 
 #[test]
-fn each_spelling_reaches_the_name_that_a_template_reads() {
+fn each_reasoning_field_is_passed_under_the_name_that_a_template_reads() {
     let spellings = ["reasoning_content", "reasoning", "thinking"];
     for read in spellings {
         let source = CHATML.replace(
@@ -146,7 +146,7 @@ fn each_spelling_reaches_the_name_that_a_template_reads() {
 }
 
 #[test]
-fn no_reasoning_is_no_fault_and_two_different_ones_are() {
+fn two_different_reasoning_fields_are_an_error_and_missing_reasoning_is_not() {
     for empty in [json!(null), json!(""), json!(" \n")] {
         let row = conversation(json!([
             {"role": "user", "content": "Hi"},
@@ -171,7 +171,7 @@ fn no_reasoning_is_no_fault_and_two_different_ones_are() {
 }
 
 #[test]
-fn reasoning_is_a_text_or_text_parts_in_every_spelling() {
+fn reasoning_is_a_string_or_text_parts_in_every_field() {
     let template = fixture_template("qwen3");
     let options = keeping(OnLostReasoning::Error);
     let messages = |name: &str, reasoning: Value| {

@@ -17,8 +17,8 @@ fn normalizing(normalizer: Value) -> Tokenizer {
     modified_tokenizer(|file| file["normalizer"] = normalizer.clone())
 }
 
-/// Removes a byte token, given in its spelling, and the tokens built from it.
-fn lacking(byte: char) -> Tokenizer {
+/// Removes a byte token, given as spelled in the vocabulary, and the tokens built from it.
+fn without_byte_token(byte: char) -> Tokenizer {
     modified_tokenizer(|file| {
         let model = &mut file["model"];
         let vocabulary = model["vocab"].as_object_mut().unwrap();
@@ -28,7 +28,7 @@ fn lacking(byte: char) -> Tokenizer {
     })
 }
 
-fn learn(answer: &str, tokenizer: &Tokenizer) -> Result<(), DataError> {
+fn prepare_answer(answer: &str, tokenizer: &Tokenizer) -> Result<(), DataError> {
     let row = row(turn("Hi", answer).to_vec());
     tokenize_row(&row, &chatml(), tokenizer, &options(tokenizer)).map(|_| ())
 }
@@ -37,9 +37,9 @@ fn learn(answer: &str, tokenizer: &Tokenizer) -> Result<(), DataError> {
 #[test]
 fn a_byte_without_a_token_is_an_error_with_its_location() {
     // The tilde is in no merge; byte-level BPE drops characters without a token.
-    let tokenizer = lacking('~');
-    assert!(learn("about 5", &tokenizer).is_ok());
-    let error = learn("It is ~5 metres.", &tokenizer).unwrap_err();
+    let tokenizer = without_byte_token('~');
+    assert!(prepare_answer("about 5", &tokenizer).is_ok());
+    let error = prepare_answer("It is ~5 metres.", &tokenizer).unwrap_err();
     assert_eq!(
         error.to_string(),
         "row: the tokenizer does not reproduce \"~5 metres.<|\" after \
@@ -53,10 +53,10 @@ fn a_byte_without_a_token_is_an_error_with_its_location() {
     assert!(inspect_row(&row, &chatml(), &tokenizer, &options(&tokenizer)).is_err());
     assert!(TokenizedPrompt::from_text("--prompt", "~", &tokenizer).is_err());
     // A part of a character.
-    let part = lacking('Ã');
-    assert!(learn("Zurich", &part).is_ok());
+    let part = without_byte_token('Ã');
+    assert!(prepare_answer("Zurich", &part).is_ok());
     assert!(matches!(
-        learn("Zürich", &part).unwrap_err().fault(),
+        prepare_answer("Zürich", &part).unwrap_err().fault(),
         DataError::RoundTripMismatch(lost) if lost.lost.starts_with('ü')
     ));
 }
@@ -71,9 +71,9 @@ fn case_folding_is_an_error_but_another_unicode_composition_is_accepted() {
         "q\u{323}\u{307} q\u{307}\u{323}",
         "한글 \u{1112}\u{1161}\u{11ab}",
     ] {
-        learn(text, &nfc).unwrap();
-        learn(text, &normalizing(json!({"type": "NFD"}))).unwrap();
-        learn(text, &tokenizer()).unwrap();
+        prepare_answer(text, &nfc).unwrap();
+        prepare_answer(text, &normalizing(json!({"type": "NFD"}))).unwrap();
+        prepare_answer(text, &tokenizer()).unwrap();
     }
     for (normalizer, text, lost) in [
         (json!({"type": "Lowercase"}), "In Oslo", "In Oslo"),
@@ -97,7 +97,7 @@ fn case_folding_is_an_error_but_another_unicode_composition_is_accepted() {
         ),
     ] {
         let tokenizer = normalizing(normalizer.clone());
-        match (learn(text, &tokenizer), lost) {
+        match (prepare_answer(text, &tokenizer), lost) {
             // Accents are stripped only if they are separate characters.
             (Ok(()), "") => {}
             (Err(error), lost) => assert!(
@@ -105,7 +105,7 @@ fn case_folding_is_an_error_but_another_unicode_composition_is_accepted() {
                     || normalizer["type"] != "NFKC"),
                 "{normalizer}: {error}"
             ),
-            (Ok(()), _) => panic!("{normalizer} changed {text:?} unseen"),
+            (Ok(()), _) => panic!("{normalizer} changed {text:?} without an error"),
         }
     }
 }
@@ -134,14 +134,14 @@ fn an_unknown_token_instead_of_a_character_is_an_error() {
 
 #[test]
 fn white_space_absorbed_by_a_special_token_is_not_an_error() {
-    let taking = modified_tokenizer(|file| {
+    let stripping = modified_tokenizer(|file| {
         for token in file["added_tokens"].as_array_mut().unwrap() {
             token["rstrip"] = json!(true);
         }
     });
     // ChatML's line breaks are then part of its tokens, as in Phi-3.
-    learn("Hello.", &taking).unwrap();
-    let encoded = taking.encode("<|im_end|>\n\na").unwrap();
+    prepare_answer("Hello.", &stripping).unwrap();
+    let encoded = stripping.encode("<|im_end|>\n\na").unwrap();
     assert_eq!(encoded.offsets[0], (0, 12));
 }
 
@@ -152,7 +152,7 @@ fn a_text_that_loses_all_its_tokens_is_an_error() {
             "type": "Split", "pattern": {"Regex": "."}, "behavior": "Removed", "invert": false,
         });
     });
-    let error = learn("Seven.", &removing).unwrap_err();
+    let error = prepare_answer("Seven.", &removing).unwrap_err();
     assert!(
         matches!(error.fault(), DataError::RoundTripMismatch(_)),
         "{error}"

@@ -79,8 +79,8 @@ fn built_in_templates_add_nothing_between_texts_calls_and_results() {
     };
     conversation.completion_start = 5;
     conversation.messages[2].content = Some("I look.".to_owned());
-    let again = conversation.messages[2].tool_calls[0].clone();
-    conversation.messages[2].tool_calls.push(again);
+    let second_call = conversation.messages[2].tool_calls[0].clone();
+    conversation.messages[2].tool_calls.push(second_call);
     let rendered = chatml_tools()
         .render_with_spans(&conversation, Turns::All)
         .unwrap();
@@ -153,7 +153,7 @@ fn with_bos(source: &str, bos: &str) -> ChatTemplate {
 }
 
 /// A conversation with every kind of message and parallel calls.
-fn of_all_kinds() -> Conversation {
+fn conversation_of_all_kinds() -> Conversation {
     let row = guide_row();
     let call = row.conversation.messages[1].clone();
     let mut messages = vec![
@@ -166,8 +166,8 @@ fn of_all_kinds() -> Conversation {
         Message::new(Role::User, "Thanks"),
         Message::new(Role::Assistant, "Aye."),
     ];
-    let again = messages[2].tool_calls[0].clone();
-    messages[2].tool_calls.push(again);
+    let second_call = messages[2].tool_calls[0].clone();
+    messages[2].tool_calls.push(second_call);
     Conversation {
         tools: row.conversation.tools,
         ..Conversation::new(messages)
@@ -177,7 +177,7 @@ fn of_all_kinds() -> Conversation {
 #[test]
 fn rows_without_tools_render_as_with_gemmas_own_template() {
     let ours = with_bos(ChatTemplate::built_in("gemma-tools").unwrap(), "<bos>");
-    let own = with_bos(GEMMA, "<bos>");
+    let gemma = with_bos(GEMMA, "<bos>");
     let plain = |messages: &[(Role, &str)]| {
         let messages = messages
             .iter()
@@ -192,15 +192,15 @@ fn rows_without_tools_render_as_with_gemmas_own_template() {
     ] {
         for prompt in [GenerationPrompt::Add, GenerationPrompt::Omit] {
             let rendered = ours.render(&conversation, prompt).unwrap();
-            assert_eq!(rendered, own.render(&conversation, prompt).unwrap());
+            assert_eq!(rendered, gemma.render(&conversation, prompt).unwrap());
         }
     }
     // The model's own template rejects tools; the error names one that renders them.
-    let mut tools = of_all_kinds();
+    let mut tools = conversation_of_all_kinds();
     for message in &mut tools.messages {
         message.content.get_or_insert_default();
     }
-    let error = own
+    let error = gemma
         .render(&tools, GenerationPrompt::Omit)
         .unwrap_err()
         .to_string();
@@ -213,7 +213,7 @@ fn rows_without_tools_render_as_with_gemmas_own_template() {
         tools: tools.tools.clone(),
         ..plain(&[(user, "Hi"), (model, "Ho")])
     };
-    let error = own
+    let error = gemma
         .render_with_spans(&with_tools, Turns::All)
         .unwrap_err()
         .to_string();
@@ -274,7 +274,7 @@ fn every_built_in_template_renders_all_kinds_of_messages_in_its_familys_turns() 
         ),
     ] {
         let template = with_bos(ChatTemplate::built_in(name).unwrap(), "<s>");
-        let conversation = of_all_kinds();
+        let conversation = conversation_of_all_kinds();
         let rendered = template
             .render_with_spans(&conversation, Turns::All)
             .unwrap();

@@ -17,9 +17,9 @@ fn only_the_answer_and_its_end_of_turn_are_supervised() {
 }
 
 #[test]
-fn train_on_chooses_the_turns() {
+fn train_on_selects_the_turns() {
     let row = row([turn("A?", "First."), turn("B?", "Second.")].concat());
-    for (train_on, wanted) in [
+    for (train_on, expected) in [
         (TrainOn::Completion, "…Second.<|im_end|>…"),
         (TrainOn::LastAssistant, "…Second.<|im_end|>…"),
         (TrainOn::Assistant, "…First.<|im_end|>…Second.<|im_end|>…"),
@@ -33,7 +33,7 @@ fn train_on_chooses_the_turns() {
         options.mask.train_on = train_on;
         assert_eq!(
             supervised_text(&example(&row, &options)),
-            wanted,
+            expected,
             "{train_on:?}"
         );
     }
@@ -73,7 +73,7 @@ fn masking_argument_values_leaves_the_call_with_its_values_blanked() {
 }
 
 #[test]
-fn straddling_tokens_take_the_smaller_or_the_larger_weight_or_are_an_error() {
+fn straddling_tokens_get_the_smaller_or_the_larger_weight_or_are_an_error() {
     let row = row(vec![
         Message::new(Role::User, "Go"),
         call("f", json!({"days": 12})),
@@ -114,22 +114,22 @@ fn weights_apply_in_order_and_only_to_supervised_tokens() {
         .extend(weights("assistant.content", 2.0).weights);
     let example = example(&row, &options);
     let tokenizer = tokenizer();
-    let of_weight = |wanted: f32| {
+    let text_with_weight = |expected: f32| {
         let ids: Vec<u32> = example
             .input_ids
             .iter()
             .zip(&example.loss_weights)
-            .filter(|&(_, &weight)| weight == wanted)
+            .filter(|&(_, &weight)| weight == expected)
             .map(|(&id, _)| id)
             .collect();
         tokenizer.decode(&ids, Specials::Keep).unwrap()
     };
-    assert_eq!(of_weight(2.0), "Second.");
-    assert_eq!(of_weight(0.5), "<|im_end|>");
+    assert_eq!(text_with_weight(2.0), "Second.");
+    assert_eq!(text_with_weight(0.5), "<|im_end|>");
 }
 
 #[test]
-fn unknown_spans_and_impossible_weights_are_errors() {
+fn unknown_spans_and_invalid_weights_are_errors() {
     let unknown = weights("tool_call.value", 0.0).validate().unwrap_err();
     assert!(
         unknown.to_string().contains("use one of assistant, "),
@@ -270,8 +270,8 @@ fn a_too_long_row_is_rejected_dropped_or_truncated() {
     let row = row(turn("Hi", "one two three four five six").to_vec());
     let tokenizer = tokenizer();
     let mut options = options(&tokenizer);
-    let whole = example(&row, &options);
-    options.max_length = whole.input_ids.len() - 3;
+    let untruncated = example(&row, &options);
+    options.max_length = untruncated.input_ids.len() - 3;
     assert!(fault(&row, &options).contains("truncation would train the model on incomplete"));
     options.on_overflow = OnOverflow::Drop;
     let outcome = tokenize_row(&row, &chatml(), &tokenizer, &options).unwrap();
@@ -281,8 +281,11 @@ fn a_too_long_row_is_rejected_dropped_or_truncated() {
     );
     options.on_overflow = OnOverflow::Truncate;
     let cut = example(&row, &options);
-    assert_eq!(cut.input_ids, whole.input_ids[..options.max_length]);
-    assert_eq!(cut.loss_weights, whole.loss_weights[..options.max_length]);
+    assert_eq!(cut.input_ids, untruncated.input_ids[..options.max_length]);
+    assert_eq!(
+        cut.loss_weights,
+        untruncated.loss_weights[..options.max_length]
+    );
     options.max_length = 4;
     assert!(fault(&row, &options).contains("the answer is beyond max_length"));
 }
@@ -448,7 +451,7 @@ fn inspection_shows_every_byte_of_the_row_once() {
 }
 
 #[test]
-fn the_mask_is_spelled_as_in_configurations() {
+fn mask_names_match_the_configuration() {
     let mask: MaskConfig = serde_json::from_value(json!({
         "train_on": "last-assistant",
         "weights": [{"span": "tool_call.arguments.value", "weight": 0.0}],

@@ -13,8 +13,8 @@ fn read(format: DataFormat, rows: &[Value]) -> Vec<Result<Row, DataError>> {
     read_rows(file.path(), format).unwrap().collect()
 }
 
-/// Two turns; the first one has additional fields.
-fn guess(fields: Value) -> Value {
+/// Two turns, of which the first has additional fields.
+fn two_turns(fields: Value) -> Value {
     let mut first = json!({"role": "assistant", "content": "A guess."});
     first
         .as_object_mut()
@@ -28,8 +28,8 @@ fn guess(fields: Value) -> Value {
     ]})
 }
 
-fn guessed(fields: Value) -> Row {
-    let mut rows = read(DataFormat::Messages, &[guess(fields)]);
+fn row_of_two_turns(fields: Value) -> Row {
+    let mut rows = read(DataFormat::Messages, &[two_turns(fields)]);
     rows.remove(0).unwrap()
 }
 
@@ -50,7 +50,7 @@ const SECOND: &str = "…7 metres.<|im_end|>…";
 /// Invariant: The switches of a message set the weight of its turn and never reach the template.
 #[test]
 fn every_training_switch_excludes_its_turn_and_is_not_passed_to_the_template() {
-    let plain = example(&guessed(json!({})), &assistant());
+    let plain = example(&row_of_two_turns(json!({})), &assistant());
     assert_eq!(supervised_text(&plain), BOTH);
     for off in [
         json!({"train": false}),
@@ -59,7 +59,7 @@ fn every_training_switch_excludes_its_turn_and_is_not_passed_to_the_template() {
         json!({"weight": 0}),
         json!({"weight": 0.0, "train": false, "loss": null}),
     ] {
-        let example = example(&guessed(off.clone()), &assistant());
+        let example = example(&row_of_two_turns(off.clone()), &assistant());
         assert_eq!(supervised_text(&example), SECOND, "{off}");
         assert_eq!(example.input_ids, plain.input_ids, "{off}");
     }
@@ -69,14 +69,14 @@ fn every_training_switch_excludes_its_turn_and_is_not_passed_to_the_template() {
         json!({"loss": true, "train": true}),
         json!({"train": null, "weight": null}),
     ] {
-        let row = guessed(on.clone());
+        let row = row_of_two_turns(on.clone());
         assert_eq!(supervised_text(&example(&row, &assistant())), BOTH, "{on}");
         assert!(row.conversation.messages[1].extra.is_empty(), "{on}");
     }
     let source = "{% for m in messages %}{{ m | tojson }}<|im_end|>{% endfor %}";
     let shows_all = ChatTemplate::new(source, SpecialTokens::default()).unwrap();
     let text = |fields| {
-        let row = guessed(fields);
+        let row = row_of_two_turns(fields);
         shows_all.render(&row.conversation, GenerationPrompt::Omit)
     };
     assert_eq!(
@@ -93,7 +93,7 @@ fn a_weight_scales_its_turn_and_the_spans_in_it() {
         (json!({"loss": true, "weight": 4}), 4.0),
     ] {
         let mut options = assistant();
-        let row = guessed(fields);
+        let row = row_of_two_turns(fields);
         let sum = |options: &PrepareOptions| -> Vec<f32> {
             let example = example(&row, options);
             let mut weights = example.loss_weights;
@@ -126,15 +126,15 @@ fn a_switch_can_only_exclude_turns_that_train_on_selects() {
     ] {
         let mut options = assistant();
         options.mask.train_on = train_on;
-        let row = guessed(json!({"train": false}));
+        let row = row_of_two_turns(json!({"train": false}));
         assert_eq!(
             supervised_text(&example(&row, &options)),
             first_off,
             "{train_on:?}"
         );
         // `true` does not add turns that mask.train_on excludes.
-        let on = guessed(json!({"train": true}));
-        let plain = guessed(json!({}));
+        let on = row_of_two_turns(json!({"train": true}));
+        let plain = row_of_two_turns(json!({}));
         assert_eq!(
             example(&on, &options),
             TokenizedExample {
@@ -142,7 +142,7 @@ fn a_switch_can_only_exclude_turns_that_train_on_selects() {
                 ..example(&plain, &options)
             }
         );
-        let mut row = guessed(json!({}));
+        let mut row = row_of_two_turns(json!({}));
         last_off(&mut row);
         match second_off {
             Some(expected) => assert_eq!(supervised_text(&example(&row, &options)), expected),
@@ -156,7 +156,10 @@ fn a_switch_can_only_exclude_turns_that_train_on_selects() {
     let mut options = assistant();
     options.mask.train_on = TrainOn::All;
     assert_eq!(
-        supervised_text(&example(&guessed(json!({"loss": false})), &options)),
+        supervised_text(&example(
+            &row_of_two_turns(json!({"loss": false})),
+            &options
+        )),
         "…user\nHow deep?<|im_end|>\n<|im_start|>assistant\n…\n<|im_start|>user\nLook it \
          up.<|im_end|>\n<|im_start|>assistant\n7 metres.<|im_end|>\n"
     );
@@ -165,7 +168,7 @@ fn a_switch_can_only_exclude_turns_that_train_on_selects() {
 #[test]
 fn a_row_with_all_turns_switched_off_is_rejected_or_dropped_and_its_turns_are_counted() {
     let all_off = || {
-        let mut row = guessed(json!({"train": false}));
+        let mut row = row_of_two_turns(json!({"train": false}));
         row.conversation.messages[3].weight = Some(0.0);
         row
     };
@@ -173,11 +176,11 @@ fn a_row_with_all_turns_switched_off_is_rejected_or_dropped_and_its_turns_are_co
     let fault = fault(&all_off(), &options);
     assert!(fault.contains("excludes its turns"), "{fault}");
     options.mask.on_empty = OnEmpty::Drop;
-    let rows = [Ok(all_off()), Ok(guessed(json!({"weight": 0})))];
+    let rows = [Ok(all_off()), Ok(row_of_two_turns(json!({"weight": 0})))];
     let prepared = prepare(rows.into_iter(), &chatml(), &tokenizer(), &options).unwrap();
     assert_eq!(prepared.report.n_dropped(), 1);
     assert_eq!(prepared.report.unlearned.n_switched_off, 1);
-    let row = guessed(json!({"loss": false}));
+    let row = row_of_two_turns(json!({"loss": false}));
     let inspected = inspect_row(&row, &chatml(), &tokenizer(), &options).unwrap();
     assert_eq!(inspected.switched_off, [1]);
     let error =
@@ -188,7 +191,7 @@ fn a_row_with_all_turns_switched_off_is_rejected_or_dropped_and_its_turns_are_co
 #[test]
 fn an_excluded_turn_needs_no_stop_token_and_is_not_an_answer() {
     // A stop token in its text, at which generation would end.
-    let mut row = guessed(json!({"train": false}));
+    let mut row = row_of_two_turns(json!({"train": false}));
     row.conversation.messages[1].content = Some("a<|im_end|>b".to_owned());
     assert_eq!(supervised_text(&example(&row, &assistant())), SECOND);
     row.conversation.messages[1].weight = None;
@@ -199,11 +202,18 @@ fn an_excluded_turn_needs_no_stop_token_and_is_not_an_answer() {
         "{% if loop.last or m.role == 'user' %}<|im_end|>{% endif %}",
     );
     let template = ChatTemplate::new(&source, SpecialTokens::default()).unwrap();
-    let tokenized = |fields| tokenize_row(&guessed(fields), &template, &tokenizer(), &assistant());
+    let tokenized = |fields| {
+        tokenize_row(
+            &row_of_two_turns(fields),
+            &template,
+            &tokenizer(),
+            &assistant(),
+        )
+    };
     assert!(tokenized(json!({"train": false})).is_ok());
     assert!(tokenized(json!({})).is_err());
     // If the first turn of a completion is excluded, the answer is the next one.
-    let mut row = guessed(json!({"train": false}));
+    let mut row = row_of_two_turns(json!({"train": false}));
     row.conversation.completion_start = 1;
     let prompt =
         TokenizedPrompt::from_row(&row, &chatml(), &tokenizer(), &options(&tokenizer())).unwrap();
@@ -212,7 +222,7 @@ fn an_excluded_turn_needs_no_stop_token_and_is_not_an_answer() {
 }
 
 #[test]
-fn switches_of_other_types_places_and_senses_are_errors() {
+fn invalid_misplaced_and_contradictory_switches_are_errors() {
     for (fields, expected) in [
         (
             json!({"train": "false"}),
@@ -248,7 +258,7 @@ fn switches_of_other_types_places_and_senses_are_errors() {
             "messages[1].train_detail selects parts of the content by offsets",
         ),
     ] {
-        let fault = rejection(guess(fields));
+        let fault = rejection(two_turns(fields));
         assert!(fault.starts_with(expected), "{fault}");
     }
     for role in ["system", "user", "tool"] {
@@ -324,7 +334,7 @@ fn a_field_one_letter_away_from_a_known_one_is_an_error_that_names_it() {
         ("channel", ""),
         ("citations", ""),
     ] {
-        let row = guess(json!({name: false}));
+        let row = two_turns(json!({name: false}));
         match near {
             "" => assert!(
                 read(DataFormat::Messages, &[row]).remove(0).is_ok(),

@@ -34,10 +34,10 @@ fn answer() -> Value {
 
 /// The notes of one row, without the path of its file.
 fn notes_of(messages: Vec<Value>) -> Vec<String> {
-    said_of(&json!({"messages": messages}), DataFormat::Messages)
+    notes_of_row(&json!({"messages": messages}), DataFormat::Messages)
 }
 
-fn said_of(row: &Value, format: DataFormat) -> Vec<String> {
+fn notes_of_row(row: &Value, format: DataFormat) -> Vec<String> {
     let file = file(format!("{row}\n").as_bytes());
     let reader = read_rows(file.path(), format).unwrap();
     let mut reader = reader.with(RowParser::with_unchecked_calls);
@@ -135,7 +135,7 @@ fn locations_refer_to_the_source_file_in_every_format() {
         {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {}}"},
         {"from": "gpt", "value": "Done."},
     ]});
-    let lines = said_of(&row, DataFormat::ShareGpt);
+    let lines = notes_of_row(&row, DataFormat::ShareGpt);
     assert!(lines[0].contains("FILE:1, conversations[2];"), "{lines:?}");
     assert!(
         lines[1].contains("FILE:1, conversations[3].value[0];"),
@@ -145,7 +145,7 @@ fn locations_refer_to_the_source_file_in_every_format() {
         "prompt": [user("Go"), calls(&[call("f", None)])],
         "completion": [answer()],
     });
-    let lines = said_of(&row, DataFormat::PromptCompletion);
+    let lines = notes_of_row(&row, DataFormat::PromptCompletion);
     assert!(
         lines[0].contains("FILE:1, prompt[1].tool_calls[0];"),
         "{lines:?}"
@@ -224,7 +224,7 @@ fn a_result_with_an_id_that_no_call_has_is_refused() {
         error.contains("have …, \"id3\", ") && error.contains("\"id8\". Give"),
         "{error}"
     );
-    // A call after the result is another one.
+    // A call after the result does not count.
     let later = vec![
         user("Go"),
         two(),

@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use serde_json::Value;
 use tooltune_apis::TextLines;
-use tooltune_files::{FileForm, convert};
+use tooltune_files::{FileFormat, convert};
 use tooltune_json::python::{Booleans, dumps};
 
 use super::*;
@@ -102,7 +102,7 @@ fn rows_are_read_from_gzipped_arrays_and_parquet() {
     let source = folder.path().join("rows.jsonl");
     fs::write(&source, texts.collect::<String>()).expect("written");
     let parquet = folder.path().join("train.parquet");
-    let form = FileForm::from_path(&parquet).expect("a format");
+    let form = FileFormat::from_path(&parquet).expect("a format");
     let out = fs::File::create(&parquet).expect("a file");
     convert(&[source], form, out, &mut || ()).expect("converted");
     for path in [array, parquet] {

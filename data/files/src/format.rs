@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// The format of a file's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ContentFormat {
     /// One JSON object per line.
     Lines,
     /// All rows in one JSON array.
@@ -28,16 +28,16 @@ pub enum Compression {
 
 /// The format and compression of a row file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileForm {
+pub struct FileFormat {
     /// The format of the contents.
-    pub form: Form,
+    pub content: ContentFormat,
     /// The compression of the file.
     pub compression: Compression,
 }
 
 /// A file name without a supported format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FormError {
+pub enum FileNameError {
     /// The extension is unknown.
     #[error(
         "{0}: the name has no known row format; end it with .jsonl, .json, .parquet or .arrow, and \
@@ -46,55 +46,58 @@ pub enum FormError {
     Unknown(String),
     /// A format that compresses its columns itself.
     #[error(
-        "{name}: {form} files compress each column themselves, and readers do not accept compressed ones; \
+        "{name}: {content} files compress each column themselves, and readers do not accept compressed ones; \
          remove the last extension"
     )]
     CompressedColumns {
         /// The file name.
         name: String,
         /// Parquet or Arrow.
-        form: &'static str,
+        content: &'static str,
     },
 }
 
-impl Form {
+impl ContentFormat {
     /// Whether the format stores columns.
     pub(crate) fn has_columns(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 }
 
-impl FileForm {
+impl FileFormat {
     /// The format of a file name.
     ///
     /// # Errors
     ///
     /// The name has no known format, or a format that cannot be compressed.
-    pub fn from_path(path: &Path) -> Result<Self, FormError> {
+    pub fn from_path(path: &Path) -> Result<Self, FileNameError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let lower = name.to_lowercase();
         let (stem, compression) = [(".gz", Compression::Gzip), (".zst", Compression::Zstd)]
             .into_iter()
             .find_map(|(ending, compression)| Some((lower.strip_suffix(ending)?, compression)))
             .unwrap_or((&lower, Compression::None));
-        let form = match stem.rsplit_once('.').map(|(_, ending)| ending) {
-            Some("jsonl" | "ndjson") => Form::Lines,
-            Some("json") => Form::Array,
-            Some("parquet") => Form::Parquet,
-            Some("arrow" | "feather") => Form::Arrow,
-            _ => return Err(FormError::Unknown(path.display().to_string())),
+        let content = match stem.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("jsonl" | "ndjson") => ContentFormat::Lines,
+            Some("json") => ContentFormat::Array,
+            Some("parquet") => ContentFormat::Parquet,
+            Some("arrow" | "feather") => ContentFormat::Arrow,
+            _ => return Err(FileNameError::Unknown(path.display().to_string())),
         };
-        if form.has_columns() && compression != Compression::None {
-            return Err(FormError::CompressedColumns {
+        if content.has_columns() && compression != Compression::None {
+            return Err(FileNameError::CompressedColumns {
                 name: path.display().to_string(),
-                form: if form == Form::Parquet {
+                content: if content == ContentFormat::Parquet {
                     "Parquet"
                 } else {
                     "Arrow"
                 },
             });
         }
-        Ok(Self { form, compression })
+        Ok(Self {
+            content,
+            compression,
+        })
     }
 }
 
@@ -104,20 +107,27 @@ mod tests {
 
     #[test]
     fn the_file_name_determines_the_format() {
-        let form_of =
-            |name: &str| FileForm::from_path(Path::new(name)).map_err(|error| error.to_string());
-        for (name, form, compression) in [
-            ("a/b.jsonl", Form::Lines, Compression::None),
-            ("b.JSONL.gz", Form::Lines, Compression::Gzip),
-            ("b.json.zst", Form::Array, Compression::Zstd),
+        let format_of =
+            |name: &str| FileFormat::from_path(Path::new(name)).map_err(|error| error.to_string());
+        for (name, content, compression) in [
+            ("a/b.jsonl", ContentFormat::Lines, Compression::None),
+            ("b.JSONL.gz", ContentFormat::Lines, Compression::Gzip),
+            ("b.json.zst", ContentFormat::Array, Compression::Zstd),
             (
                 "train-00000-of-00001.parquet",
-                Form::Parquet,
+                ContentFormat::Parquet,
                 Compression::None,
             ),
-            ("b.arrow", Form::Arrow, Compression::None),
+            ("b.arrow", ContentFormat::Arrow, Compression::None),
         ] {
-            assert_eq!(form_of(name), Ok(FileForm { form, compression }), "{name}");
+            assert_eq!(
+                format_of(name),
+                Ok(FileFormat {
+                    content,
+                    compression
+                }),
+                "{name}"
+            );
         }
         for (name, message) in [
             ("rows", "rows: the name has no known row format"),
@@ -128,7 +138,7 @@ mod tests {
                 "a.parquet.gz: Parquet files compress each column",
             ),
         ] {
-            let error = form_of(name).expect_err(name);
+            let error = format_of(name).expect_err(name);
             assert!(error.contains(message), "{error}");
         }
     }
