@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_file_is_written_again_and_other_losses_are_told_apart() {
+    fn a_removed_file_is_written_again_and_other_losses_are_distinguished() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lines");
         fs::write(&path, "1\n2\n").expect("written");

@@ -1,7 +1,7 @@
 //! Crash-safe file writes: a crash at any moment leaves either the old state or the new one.
 //!
-//! A rename is atomic but not durable. The file must be synced before it and the directory after
-//! it. Only this module does both.
+//! A rename is atomic but not durable. The file must be synced before the rename, and the directory
+//! after it. Only this module does both.
 //!
 //! A staged file or folder is named `.NAME.tmp-PID` (a long name is shortened) and locked by its
 //! writer. If the writer is killed, the next writer of the same name removes staged files that no

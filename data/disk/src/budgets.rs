@@ -1,6 +1,7 @@
 //! Limits of files that are read completely, including files that several crates read.
 //!
-//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
+//! Each constant documents its reason. docs/limits.md tells users which input exceeds a limit, and
+//! what to do.
 
 /// The maximum size of a file that is read completely, with the name of its constant for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

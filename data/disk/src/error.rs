@@ -49,7 +49,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// For `map_err`: an [`Io`](Self::Io) error with the failed operation.
+    /// Creates an [`Io`](Self::Io) error with the failed operation, for `map_err`.
     pub fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> DiskError {
         let path = path.to_owned();
         move |source| DiskError::Io {

@@ -190,7 +190,7 @@ pub fn open_own_to_read(path: &Path) -> io::Result<File> {
     open_own(path, OpenOptions::new().read(true))
 }
 
-/// Reads a file opened like in [`open_own`], if it exists.
+/// Opens a file like [`open_own`] and reads it completely, if it exists.
 ///
 /// # Errors
 ///
@@ -228,7 +228,7 @@ fn is_absence(error: &io::Error) -> bool {
     )
 }
 
-/// Whether both are of the same file.
+/// Whether both describe the same file.
 #[cfg(unix)]
 pub fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -241,8 +241,8 @@ pub fn is_same_file(_one: &Metadata, _other: &Metadata) -> bool {
     true
 }
 
-/// Refuses a file that reports length 0 but has content. The kernel generates such files at each
-/// reading, some without an end, and reading in parts or twice relies on the length.
+/// Refuses a file that reports length 0 but has content. The kernel generates such a file each time
+/// it is read, and some of them never end. Reading in parts or twice relies on the length.
 #[cfg(unix)]
 fn check_length(file: &File) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
@@ -378,15 +378,15 @@ mod tests {
     #[test]
     fn a_file_of_this_program_must_not_be_a_link_and_opening_it_never_blocks() {
         let dir = tempfile::tempdir().expect("a folder");
-        let own = dir.path().join("own");
+        let journal = dir.path().join("own");
         let victim = dir.path().join("victim");
         fs::write(&victim, "precious").expect("written");
         let mut to_write = OpenOptions::new();
         to_write.write(true).create(true).truncate(true);
-        open_own(&own, &mut to_write).expect("a new file");
-        open_own(&own, &mut to_write).expect("the same file");
+        open_own(&journal, &mut to_write).expect("a new file");
+        open_own(&journal, &mut to_write).expect("the same file");
         assert_eq!(
-            read_own_if_there(&own, at_most(9)).expect("read"),
+            read_own_if_there(&journal, at_most(9)).expect("read"),
             Some(Vec::new())
         );
         let link = dir.path().join("link");
@@ -438,7 +438,7 @@ mod tests {
             assert!(error.contains("the kernel generates"), "{error}");
         }
         fs::write(&path, "").expect("written");
-        assert!(open(&path).is_ok(), "an empty file is one");
+        assert!(open(&path).is_ok(), "an empty file is a regular file");
         fs::write(&path, b"\xff").expect("written");
         let error = read_text(&path, at_most(4)).expect_err("not UTF-8");
         let expected = "invalid UTF-8 at byte 0; save the file as UTF-8";

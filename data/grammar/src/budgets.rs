@@ -1,6 +1,7 @@
 //! Limits of grammar compilation.
 //!
-//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
+//! Each constant documents its reason. docs/limits.md tells users which input exceeds a limit, and
+//! what to do.
 
 /// Maximum pairs of `patternProperties` patterns that are compared as automata, each within a
 /// millisecond. Patterns with different literal prefixes need no comparison.

@@ -20,7 +20,7 @@ pub enum CallFormat {
     Mistral,
     /// `<|tool_call|>[{"name": ..., "arguments": {...}}]`: Granite 3, Phi-4-mini.
     Granite,
-    /// One call or more, each with a label by which later ones refer to its result.
+    /// One call or more, each with a label by which later calls refer to its result.
     Sequence(SequenceFormat),
 }
 
@@ -42,7 +42,7 @@ pub enum SequenceFormat {
 
 /// The text around the JSON.
 pub(super) enum Frame {
-    /// A single value.
+    /// A value, or several values if `next` allows them.
     Once {
         /// Before the JSON; one token if the vocabulary has a special token with this spelling.
         marker: &'static str,
@@ -85,7 +85,7 @@ impl Frame {
         .copied()
     }
 
-    pub(super) fn takes_special_tokens(&self) -> bool {
+    pub(super) fn uses_special_tokens(&self) -> bool {
         !matches!(self, Self::Tagged(..))
     }
 }
@@ -115,9 +115,10 @@ impl CallFormat {
         }
     }
 
-    /// The schema for a server's constrained output: the calls without markers, which parsers of
-    /// the format also accept. `None` if they do not, or if a tool's parameters have references
-    /// into their own document, which would be wrong in another document.
+    /// Returns the schema of the calls without markers, for a server's constrained output; parsers
+    /// of the format also accept calls without markers. Returns `None` if they do not, or if a
+    /// tool's parameters refer to parts of their own document, because the references would not
+    /// resolve in the returned schema.
     ///
     /// # Errors
     ///

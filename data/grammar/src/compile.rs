@@ -114,7 +114,7 @@ impl Grammar {
         options: &GrammarOptions,
     ) -> Result<Self, GrammarError> {
         let (sender, receiver) = mpsc::channel();
-        let (own, own_options) = (vocabulary.clone(), options.clone());
+        let (thread_vocabulary, thread_options) = (vocabulary.clone(), options.clone());
         let marks = frame.forbidden_substring().map(str::to_owned);
         let texts: Vec<String> = options
             .forbidden_substrings
@@ -128,10 +128,10 @@ impl Grammar {
             let compiled = lowered().and_then(|schema| {
                 schema.values().try_for_each(|part| checked.check(part))?;
                 let plain_frame = CallFormat::Plain.frame(false);
-                probe::patterns(&own, &schema, |string| {
-                    build(&own, &plain_frame, string, &own_options)
+                probe::patterns(&thread_vocabulary, &schema, |string| {
+                    build(&thread_vocabulary, &plain_frame, string, &thread_options)
                 })?;
-                build(&own, &frame, &schema, &own_options)
+                build(&thread_vocabulary, &frame, &schema, &thread_options)
             });
             // The receiver is gone after a timeout.
             let _ = sender.send(compiled);

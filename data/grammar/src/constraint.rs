@@ -20,7 +20,8 @@ pub struct Constraint {
     vocabulary: Vocabulary,
     matcher: Matcher,
     forbidden_substrings: Arc<ForbiddenSubstrings>,
-    /// Whether unused keys can run out, so that a started key may have no valid completion.
+    /// Whether the unused keys of an object can run out, so that a started key may have no valid
+    /// completion.
     has_finite_keys: bool,
     position: JsonPosition,
     /// The cached mask of this step.
@@ -32,7 +33,7 @@ pub struct Constraint {
 #[derive(Clone)]
 pub(super) struct CompiledGrammar {
     pub(super) matcher: Matcher,
-    /// Whether an object has a kind of keys that is finite.
+    /// Whether an object has finitely many possible keys of some kind.
     pub(super) has_finite_keys: bool,
     /// Whether lists or strings have limits that the schema does not set.
     pub(super) is_shortened: bool,
@@ -98,7 +99,7 @@ impl Constraint {
         }
         if self.vocabulary.stop_ids().contains(&token) {
             if !self.is_complete()? {
-                return Err(self.not_allowed(token));
+                return Err(self.not_allowed_error(token));
             }
             self.is_ended = true;
             self.mask = None;
@@ -116,7 +117,7 @@ impl Constraint {
                 .map_err(parser_error)?
                 == 0
         {
-            return Err(self.not_allowed(token));
+            return Err(self.not_allowed_error(token));
         }
         self.position = position;
         self.mask = None;
@@ -245,12 +246,12 @@ impl Constraint {
         } else {
             self.vocabulary.with_exponents()
         };
-        let of_keys = self.position.min_quotes_to_end_key();
-        let of_keys = self.vocabulary.with_quotes(of_keys);
+        let min_quotes = self.position.min_quotes_to_end_key();
+        let quote_tokens = self.vocabulary.with_quotes(min_quotes);
         for &id in number_tokens
             .iter()
             .chain(self.forbidden_substrings.candidate_tokens())
-            .chain(of_keys)
+            .chain(quote_tokens)
         {
             let Some(word) = words.get_mut(id as usize / 32) else {
                 continue;
@@ -314,7 +315,7 @@ impl Constraint {
         doubtful.any(|(id, position)| next.can_finish_after(id, position))
     }
 
-    fn not_allowed(&self, token: u32) -> GrammarError {
+    fn not_allowed_error(&self, token: u32) -> GrammarError {
         let text = String::from_utf8_lossy(self.vocabulary.bytes(token)).into_owned();
         GrammarError::NotAllowed { token, text }
     }

@@ -3,9 +3,11 @@
 //! key.
 //!
 //! A grammar does not count digits or remember keys. It allows `1e999`, which RFC 8259 permits but
-//! readers of 64-bit floats refuse. It also allows `{"a": 1, "a": 2}` if keys are free, of which
-//! readers keep one. A digit is masked if the number would leave its range, and the end of a key if
-//! the object already has it. There is always another continuation: the number before that digit is
+//! readers of 64-bit floats refuse. It also allows `{"a": 1, "a": 2}` if keys are free, although
+//! readers keep only one of the two values. A digit is masked if it would move the number out of
+//! range, and the end of a key is masked if the object already has that key. There is always
+//! another continuation: the number before that digit is valid, or `0` may follow the exponent's
+//! sign, and most keys can be longer.
 //! valid, or `0` may follow the exponent's sign, and most keys can be longer.
 
 use std::collections::HashSet;

@@ -30,7 +30,7 @@ const WHOLE: &str =
 /// Integers of draft 4, which exclude 2.0.
 const DIGITS: &str = r"0|[1-9][0-9]*";
 
-/// Which numbers are whole.
+/// Whether numbers must be whole, and how they may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wholeness {
     /// Any number.
@@ -113,7 +113,7 @@ impl NumberSchema {
         self
     }
 
-    /// Why the set is empty, if this is easy to see.
+    /// Returns why the set is empty, if this is easy to determine.
     pub(super) fn emptiness(&self) -> Option<String> {
         let nothing = format!("no number is from {} to {}", self.low, self.high);
         if self.low > self.high {
@@ -225,8 +225,8 @@ fn multiples(units: u32) -> RegexAst {
     RegexAst::Or(options.collect())
 }
 
-/// The last digits of a decimal determine divisibility by 2 and 5; an automaton follows the
-/// remainder for the rest of a step.
+/// Removes the factors 2 and 5 of a step. The last digits of a decimal determine divisibility by
+/// these factors; an automaton tracks the remainder for the rest of the step.
 fn without_twos_and_fives(mut step: u32) -> u32 {
     for factor in [2, 5] {
         while step > 0 && step.is_multiple_of(factor) {
@@ -422,10 +422,10 @@ fn smaller_integers(digits: &str) -> Vec<String> {
         options.push(format!("0|[1-9][0-9]{{0,{}}}", n - 2));
     }
     for idx in 0..n {
-        let (digit, least) = (digit_at(digits, idx), u8::from(idx == 0 && n > 1));
-        if digit > least {
+        let (digit, min) = (digit_at(digits, idx), u8::from(idx == 0 && n > 1));
+        if digit > min {
             let (before, n_left) = (&digits[..idx], n - 1 - idx);
-            options.push(format!("{before}[{least}-{}][0-9]{{{n_left}}}", digit - 1));
+            options.push(format!("{before}[{min}-{}][0-9]{{{n_left}}}", digit - 1));
         }
     }
     options
@@ -493,9 +493,9 @@ fn exponent_spelling(exponent: i32) -> String {
     }
 }
 
-fn exponents_at_least(least: i32) -> String {
-    let size = least.unsigned_abs().to_string();
-    match least {
+fn exponents_at_least(min: i32) -> String {
+    let size = min.unsigned_abs().to_string();
+    match min {
         1.. => {
             let mut larger = larger_integers(&size);
             larger.push(size);
@@ -510,9 +510,9 @@ fn exponents_at_least(least: i32) -> String {
     }
 }
 
-fn exponents_at_most(most: i32) -> String {
-    let size = most.unsigned_abs().to_string();
-    match most {
+fn exponents_at_most(max: i32) -> String {
+    let size = max.unsigned_abs().to_string();
+    match max {
         0.. => {
             let mut smaller = smaller_integers(&size);
             smaller.push(size);

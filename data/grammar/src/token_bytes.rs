@@ -175,7 +175,7 @@ impl Spelling {
         match self {
             Self::ByteLevel => {
                 let bytes: Option<Vec<u8>> = token.chars().map(bpe_byte).collect();
-                // As the decoder treats tokens that are not spelled in bytes.
+                // Tokens that are not spelled in bytes decode to their own text.
                 bytes.unwrap_or_else(|| token.as_bytes().to_vec())
             }
             Self::Pieces {

@@ -80,9 +80,9 @@ impl Vocabulary {
         let with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
         let with_exponents = ids_with(has_exponent);
         let n_quotes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'"').count();
-        let with_quotes = [1, 2, 3].map(|least| {
+        let with_quotes = [1, 2, 3].map(|min_quotes| {
             let matching = (0..).zip(&tokens.bytes);
-            let matching = matching.filter(|(_, bytes)| n_quotes(bytes) >= least);
+            let matching = matching.filter(|(_, bytes)| n_quotes(bytes) >= min_quotes);
             matching.map(|(id, _)| id).collect()
         });
         let environment: TokEnv = Arc::new(Environment { trie });
@@ -157,9 +157,9 @@ impl Vocabulary {
         &self.inner.with_digits
     }
 
-    /// Tokens with at least `least` quotes, from 1 to 3.
-    pub(super) fn with_quotes(&self, least: usize) -> &[u32] {
-        let ids = self.inner.with_quotes.get(least.saturating_sub(1));
+    /// Tokens with at least `min_quotes` quotes, from 1 to 3.
+    pub(super) fn with_quotes(&self, min_quotes: usize) -> &[u32] {
+        let ids = self.inner.with_quotes.get(min_quotes.saturating_sub(1));
         ids.map_or(&[], Vec::as_slice)
     }
 

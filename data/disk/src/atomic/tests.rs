@@ -1,9 +1,9 @@
-//! Files are complete or absent, however their writers stop.
+//! Files are complete or absent, regardless of how their writers stop.
 
 use super::*;
 
-/// The error of a caller whose second part cannot be made.
-fn refused() -> DiskError {
+/// The error of a caller that cannot produce its second part.
+fn caller_error() -> DiskError {
     let source = std::io::Error::other("the second part is absent");
     DiskError::io("read", Path::new("b"))(source)
 }
@@ -53,7 +53,7 @@ fn a_failed_partial_write_leaves_no_file() {
     let path = dir.path().join("a");
     let error = write_in_parts(&path, 9, |file| {
         file.write(b"first")?;
-        Err(refused())
+        Err(caller_error())
     });
     assert!(
         error
@@ -79,14 +79,14 @@ fn creating_a_file_is_atomic_and_never_overwrites() {
     let failed = create_in_parts(&path, 9, |file| {
         file.write(b"first")?;
         existed.push(path.exists());
-        Err(refused())
+        Err(caller_error())
     });
     assert!(failed.unwrap_err().to_string().contains("is absent"));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     create_file(&path, b"whole").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"whole");
-    let again = create_file(&path, b"other").unwrap_err().to_string();
-    assert!(again.contains("already exists"), "{again}");
+    let error = create_file(&path, b"other").unwrap_err().to_string();
+    assert!(error.contains("already exists"), "{error}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert_eq!(existed, [false]);
 }
@@ -132,10 +132,10 @@ fn the_next_writer_removes_files_of_a_killed_writer() {
 #[test]
 fn a_folder_can_be_locked_by_only_one_process() {
     let dir = tempfile::tempdir().unwrap();
-    let held = FolderLock::take(dir.path()).unwrap();
-    let refused = FolderLock::take(dir.path()).unwrap_err().to_string();
-    assert!(refused.contains("in use by another process"), "{refused}");
-    drop(held);
+    let lock = FolderLock::take(dir.path()).unwrap();
+    let locked = FolderLock::take(dir.path()).unwrap_err().to_string();
+    assert!(locked.contains("in use by another process"), "{locked}");
+    drop(lock);
     FolderLock::take(dir.path()).unwrap();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -171,7 +171,7 @@ fn the_advice_of_a_failed_write_fits_its_cause() {
 }
 
 #[test]
-fn writing_into_a_missing_folder_is_an_error_that_says_so() {
+fn writing_into_a_missing_folder_names_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("nowhere/x.toml");
     for result in [create_file(&file, b"x"), write_atomic(&file, b"x")] {

@@ -6,9 +6,9 @@ use super::scalars::count;
 use super::{Document, Draft, Lowerer, SchemaLocation};
 use crate::error::GrammarError;
 
-/// Counts of items and properties are expanded into copies of their grammar.
+/// Maximum count of items or properties. Counts are expanded into copies of the grammar of an item.
 const MAX_COUNT: u64 = 10_000;
-/// The keys of an object are processed recursively.
+/// Maximum properties of an object, whose keys are processed recursively.
 const MAX_PROPERTIES: usize = 2_000;
 
 impl Lowerer {
@@ -19,7 +19,7 @@ impl Lowerer {
         fields: &'s Map<String, Value>,
         lowered: &mut Map<String, Value>,
     ) -> Result<(), GrammarError> {
-        // Until 2019-09 a list under `items` has today's meaning of `prefixItems`.
+        // Up to draft 2019-09, a list under `items` means what `prefixItems` means in 2020-12.
         let is_old_tuple =
             document.draft < Draft::Draft202012 && fields.get("items").is_some_and(Value::is_array);
         let has_prefix = document.draft >= Draft::Draft202012;

@@ -158,8 +158,8 @@ fn has_no_effect(keyword: &str, value: &Value, fields: &Map<String, Value>) -> b
     let is_any = *value == Value::Bool(true) || value.as_object().is_some_and(Map::is_empty);
     match keyword {
         "uniqueItems" => {
-            let most = fields.get("maxItems").and_then(Value::as_f64);
-            *value == Value::Bool(false) || most.is_some_and(|most| most <= 1.0)
+            let max_items = fields.get("maxItems").and_then(Value::as_f64);
+            *value == Value::Bool(false) || max_items.is_some_and(|max_items| max_items <= 1.0)
         }
         "not" => *value == Value::Bool(false),
         "if" => !fields.contains_key("then") && !fields.contains_key("else"),

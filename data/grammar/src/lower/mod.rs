@@ -85,8 +85,8 @@ impl<'s> SchemaLocation<'s> {
         let schemas = schemas.as_array().filter(|schemas| !schemas.is_empty());
         let schemas =
             schemas.ok_or_else(|| self.unsupported(keyword, "is not a list of schemas"))?;
-        let places = schemas.iter().enumerate();
-        Ok(places
+        let indexed_schemas = schemas.iter().enumerate();
+        Ok(indexed_schemas
             .map(|(idx, schema)| self.child(schema, &[keyword, &idx.to_string()]))
             .collect())
     }

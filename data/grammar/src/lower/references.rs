@@ -27,7 +27,7 @@ impl Lowerer {
             match fragment.as_ref() {
                 "" => Some((resource, resource)),
                 pointer if pointer.starts_with('/') => document.resolve_pointer(resource, pointer),
-                anchor => document.anchored(resource, anchor),
+                anchor => document.resolve_anchor(resource, anchor),
             }
         });
         let Some((schema, resource)) = target else {
@@ -96,7 +96,7 @@ impl<'s> Document<'s> {
         (value.is_object() || value.is_boolean()).then_some((value, resource))
     }
 
-    fn anchored(&self, resource: &'s Value, name: &str) -> Option<(&'s Value, &'s Value)> {
+    fn resolve_anchor(&self, resource: &'s Value, name: &str) -> Option<(&'s Value, &'s Value)> {
         let is_it = |value: &Value| {
             let fields = value.as_object();
             fields.is_some_and(|fields| self.draft.has_anchor(fields, name))

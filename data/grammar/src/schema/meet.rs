@@ -170,9 +170,9 @@ impl Reader<'_> {
             if properties.contains_key(key) {
                 continue;
             }
-            let of_a = a.property_schema(key, &self.patterns)?.clone();
-            let of_b = b.property_schema(key, &self.patterns)?.clone();
-            properties.insert(key.clone(), self.meet(of_a, of_b, n_levels)?);
+            let schema_a = a.property_schema(key, &self.patterns)?.clone();
+            let schema_b = b.property_schema(key, &self.patterns)?.clone();
+            properties.insert(key.clone(), self.meet(schema_a, schema_b, n_levels)?);
         }
         // A key that matches a pattern of one side is an undeclared key on the other side.
         let mut by_pattern = IndexMap::new();
@@ -180,9 +180,9 @@ impl Reader<'_> {
             if by_pattern.contains_key(pattern) {
                 continue;
             }
-            let of_a = a.by_pattern.get(pattern).unwrap_or(&a.rest).clone();
-            let of_b = b.by_pattern.get(pattern).unwrap_or(&b.rest).clone();
-            by_pattern.insert(pattern.clone(), self.meet(of_a, of_b, n_levels)?);
+            let schema_a = a.by_pattern.get(pattern).unwrap_or(&a.rest).clone();
+            let schema_b = b.by_pattern.get(pattern).unwrap_or(&b.rest).clone();
+            by_pattern.insert(pattern.clone(), self.meet(schema_a, schema_b, n_levels)?);
         }
         self.patterns.check_disjoint(by_pattern.keys())?;
         let mut required = a.required;
@@ -198,8 +198,8 @@ impl Reader<'_> {
         Ok(intersection.or_never())
     }
 
-    /// The same set without empty alternatives and without a choice of one. Alternatives of `oneOf`
-    /// that exclude each other become `anyOf`.
+    /// Returns the same set without empty alternatives, and without a choice if only one
+    /// alternative is left. Alternatives of `oneOf` that exclude each other become `anyOf`.
     pub(super) fn simplify_choice(&mut self, schema: Schema) -> Result<Schema, GrammarError> {
         let (options, is_one) = match schema {
             Schema::AnyOf(options) => (options, false),
@@ -279,13 +279,13 @@ impl Reader<'_> {
             (Schema::Object(a), Schema::Object(b)) => {
                 let keys = a.required.iter().chain(&b.required);
                 keys.into_iter().any(|key| {
-                    let of_a = a
+                    let schema_a = a
                         .property_schema(key, &self.patterns)
                         .unwrap_or(&Schema::Any);
-                    let of_b = b
+                    let schema_b = b
                         .property_schema(key, &self.patterns)
                         .unwrap_or(&Schema::Any);
-                    self.exclude(of_a, of_b)
+                    self.exclude(schema_a, schema_b)
                 })
             }
             (a, b) => std::mem::discriminant(a) != std::mem::discriminant(b),

@@ -49,6 +49,8 @@ impl Patterns {
         Ok(is_match)
     }
 
+    /// Checks that no two patterns match the same key.
+    ///
     /// # Errors
     ///
     /// - Two of the patterns can match the same key.
@@ -159,8 +161,8 @@ pub(crate) fn is_empty(expression: &RegexAst) -> Result<bool, GrammarError> {
     Ok(regex.always_empty())
 }
 
-/// Whether some prefix of a match has only finitely many completions. Also true if this is too
-/// large to decide.
+/// Whether some prefix of a match has only finitely many completions. Also returns true if the
+/// expression is too large to decide this.
 ///
 /// # Errors
 ///

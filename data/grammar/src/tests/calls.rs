@@ -19,7 +19,10 @@ fn tools() -> Vec<Value> {
 }
 
 fn call_grammar(format: CallFormat, keys: Keys) -> Grammar {
-    let options = GrammarOptions { keys, ..patient() };
+    let options = GrammarOptions {
+        keys,
+        ..patient_options()
+    };
     Grammar::tool_call(&vocabulary(), &tools(), format, &options).unwrap()
 }
 
@@ -52,11 +55,11 @@ fn a_call_is_written_in_the_format_of_its_model() {
 }
 
 #[test]
-fn several_calls_are_written_where_the_format_has_a_way_and_they_are_allowed() {
+fn several_calls_are_written_if_the_format_supports_and_the_options_allow_them() {
     let one = "{\"name\": \"now\", \"arguments\": {}}";
     let options = GrammarOptions {
         parallel_tool_calls: true,
-        ..patient()
+        ..patient_options()
     };
     let hermes = format!("<tool_call>\n{one}\n</tool_call>");
     let rows = [
@@ -134,7 +137,7 @@ fn each_tool_accepts_only_its_own_arguments() {
 
 /// Invariant: A completed constrained completion parses and is valid under its schema.
 #[test]
-fn random_calls_are_calls() {
+fn random_calls_are_valid() {
     for (format, before, after) in [
         (CallFormat::Hermes, "<tool_call>\n", "\n</tool_call>"),
         (CallFormat::Mistral, "[TOOL_CALLS] [", "]"),
@@ -158,7 +161,7 @@ fn random_calls_are_calls() {
 fn invalid_tools_are_refused() {
     let refusal = |tools: Value| {
         let tools = tools.as_array().unwrap();
-        let options = patient();
+        let options = patient_options();
         Grammar::tool_call(&vocabulary(), tools, CallFormat::Plain, &options)
             .unwrap_err()
             .to_string()

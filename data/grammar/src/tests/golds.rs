@@ -139,7 +139,7 @@ impl GoldGenerator {
     }
 
     /// The same value with object keys in another order, and floats instead of integers.
-    fn respelt(&mut self, value: &Value) -> Value {
+    fn vary_spelling(&mut self, value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
                 let mut keys: Vec<&String> = fields.keys().collect();
@@ -148,10 +148,10 @@ impl GoldGenerator {
                 }
                 let fields = keys
                     .into_iter()
-                    .map(|key| (key.clone(), self.respelt(&fields[key])));
+                    .map(|key| (key.clone(), self.vary_spelling(&fields[key])));
                 Value::Object(fields.collect())
             }
-            Value::Array(items) => items.iter().map(|item| self.respelt(item)).collect(),
+            Value::Array(items) => items.iter().map(|item| self.vary_spelling(item)).collect(),
             Value::Number(number) if self.chance(3) => json!(number.as_f64()),
             other => other.clone(),
         }
@@ -159,7 +159,7 @@ impl GoldGenerator {
 
     fn constant(&mut self) -> SchemaWithGold {
         let value = self.value(2);
-        let gold = self.respelt(&value);
+        let gold = self.vary_spelling(&value);
         SchemaWithGold {
             schema: json!({"const": value}),
             gold,
@@ -170,7 +170,7 @@ impl GoldGenerator {
         let n = 1 + self.choices.below(4);
         let values: Vec<Value> = (0..n).map(|_| self.value(n_levels.min(2))).collect();
         let chosen = self.one(&values);
-        let gold = self.respelt(&chosen);
+        let gold = self.vary_spelling(&chosen);
         SchemaWithGold {
             schema: json!({"enum": values}),
             gold,

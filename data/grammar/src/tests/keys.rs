@@ -10,7 +10,7 @@ fn no_duplicate_key_is_generated() {
     let open = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
     check(
         &open,
-        &patient(),
+        &patient_options(),
         &[
             r#"{"a": 1, "b": 2, "bb": 3}"#,
             r#"{"b": {"b": {"b": 1}}, "c": [{"b": 1}, {"b": 2}]}"#,
@@ -29,7 +29,7 @@ fn no_duplicate_key_is_generated() {
     );
     check(
         &json!({}),
-        &patient(),
+        &patient_options(),
         &[r#"[{"a": 1}, {"a": 1}]"#],
         &[r#"[{"a": 1, "a": 1}]"#],
     );
@@ -37,7 +37,7 @@ fn no_duplicate_key_is_generated() {
         "required": ["z"], "type": "object"});
     check(
         &merged,
-        &patient(),
+        &patient_options(),
         &[r#"{"a": 1, "b": 2, "z": 3}"#],
         &[
             r#"{"a": 1, "b": 2, "z": 3, "a": 4}"#,
@@ -53,7 +53,7 @@ fn no_key_is_started_when_all_possible_keys_are_used() {
         "patternProperties": {"^(a|bc)$": {"type": "integer"}}});
     check(
         &few,
-        &patient(),
+        &patient_options(),
         &["{}", r#"{"bc": 1, "a": 2}"#, r#"{"a": 1, "bc": 2}"#],
         &[
             r#"{"a": 1, "a": 2}"#,
@@ -85,7 +85,7 @@ fn no_key_is_started_when_all_possible_keys_are_used() {
 
 /// Invariant: A constraint never writes a duplicate key.
 #[test]
-fn random_objects_have_no_key_twice() {
+fn random_objects_have_no_duplicate_key() {
     for (seeds, schema) in [
         (
             40,

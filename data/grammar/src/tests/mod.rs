@@ -45,17 +45,17 @@ fn vocabulary() -> Vocabulary {
 }
 
 /// Enough time even on a busy machine.
-fn patient() -> GrammarOptions {
+fn patient_options() -> GrammarOptions {
     GrammarOptions {
         max_compile_time: Duration::from_secs(600),
         ..GrammarOptions::default()
     }
 }
 
-fn laid_out(layout: Layout) -> GrammarOptions {
+fn options_with_layout(layout: Layout) -> GrammarOptions {
     GrammarOptions {
         layout,
-        ..patient()
+        ..patient_options()
     }
 }
 
@@ -65,11 +65,11 @@ fn grammar_with(schema: &Value, options: &GrammarOptions) -> Grammar {
 }
 
 fn grammar(schema: &Value) -> Grammar {
-    grammar_with(schema, &patient())
+    grammar_with(schema, &patient_options())
 }
 
 fn refusal(schema: &Value) -> String {
-    match Grammar::json_schema(&vocabulary(), schema, &patient()) {
+    match Grammar::json_schema(&vocabulary(), schema, &patient_options()) {
         Ok(_) => panic!("{schema} is accepted"),
         Err(error) => error.to_string(),
     }
@@ -159,9 +159,9 @@ fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
             let is_it = |id: &&u32| vocabulary.bytes(**id) == text.as_bytes();
             allowed.iter().find(is_it).copied()
         };
-        // The end of an address needs characters that are drawn once in a thousand tokens.
-        let is_signed = n_tokens >= n_free && choices.below(4) == 0;
-        let sign = is_signed.then(|| find(&["@", "."][choices.below(2)]));
+        // The end of an email address needs characters that are drawn once in a thousand tokens.
+        let draws_sign = n_tokens >= n_free && choices.below(4) == 0;
+        let sign = draws_sign.then(|| find(&["@", "."][choices.below(2)]));
         let closer = closers.iter().find_map(find).or(sign.flatten());
         let id = match closer {
             _ if n_tokens >= n_free && may_stop => stop_id(),

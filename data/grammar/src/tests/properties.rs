@@ -9,14 +9,14 @@ use tooltune_rows::text::slot_completion;
 use super::golds::GoldGenerator;
 use super::*;
 
-fn setting(name: &str, usual: u64) -> u64 {
+fn setting(name: &str, default: u64) -> u64 {
     let value = std::env::var(name).ok();
-    value.map_or(usual, |value| value.parse().expect(name))
+    value.map_or(default, |value| value.parse().expect(name))
 }
 
-fn cases(usual: u64) -> impl Iterator<Item = Choices> {
+fn cases(default: u64) -> impl Iterator<Item = Choices> {
     let seed = setting("TOOLTUNE_PROPERTY_SEED", 0);
-    (0..setting("TOOLTUNE_PROPERTY_CASES", usual))
+    (0..setting("TOOLTUNE_PROPERTY_CASES", default))
         .map(move |case| Choices(seed.wrapping_add(1) << 40 | case))
 }
 
@@ -173,7 +173,7 @@ fn numbers_near_a_bound_are_allowed_exactly_if_they_are_valid() {
         texts.dedup();
         let validator = validator(&schema, Formats::Annotated);
         let is_valid = |text: &String| parse(text).is_ok_and(|value| validator.is_valid(&value));
-        let grammar = match Grammar::json_schema(&vocabulary(), &schema, &patient()) {
+        let grammar = match Grammar::json_schema(&vocabulary(), &schema, &patient_options()) {
             Ok(grammar) => grammar,
             Err(error) => {
                 n_refused += 1;
@@ -219,7 +219,7 @@ fn every_training_target_is_accepted_or_its_schema_is_refused() {
             panic!("no gold of {schema}: {gold}: {error}");
         }
         let target = slot_completion(gold, schema);
-        match Grammar::json_schema(&vocabulary(), schema, &patient()) {
+        match Grammar::json_schema(&vocabulary(), schema, &patient_options()) {
             Ok(grammar) => {
                 n_written += 1;
                 assert!(
@@ -321,7 +321,7 @@ fn trailing_zeros_are_limited() {
         ),
     ];
     for (schema, accepted, refused) in rows {
-        check(&schema, &patient(), accepted, refused);
+        check(&schema, &patient_options(), accepted, refused);
     }
 }
 
@@ -365,6 +365,6 @@ fn an_exclusive_bound_is_never_generated() {
         ),
     ];
     for (schema, accepted, refused) in rows {
-        check(&schema, &patient(), accepted, refused);
+        check(&schema, &patient_options(), accepted, refused);
     }
 }

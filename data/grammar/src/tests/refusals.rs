@@ -141,7 +141,7 @@ fn hostile_schemas_are_refused_in_bounded_time() {
     let choice = json!({"anyOf": [{"properties": {"a": {"type": "integer"}}},
         {"properties": {"b": {"type": "integer"}}}, {"properties": {"c": {}}}]});
     let blown_up = json!({"allOf": vec![choice; 14]});
-    let options = patient();
+    let options = patient_options();
     for schema in [
         nested(150),
         wide(3_000),

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{accepts, grammar, grammar_with, patient};
+use super::{accepts, grammar, grammar_with, patient_options};
 use crate::{Grammar, GrammarOptions, Lengths, MAX_CHARACTERS, MAX_ENTRIES};
 
-fn held(schema: &Value) -> Grammar {
+fn short_grammar(schema: &Value) -> Grammar {
     let options = GrammarOptions {
         lengths: Lengths::Short,
-        ..patient()
+        ..patient_options()
     };
     grammar_with(schema, &options)
 }
@@ -30,16 +30,16 @@ fn length_limits_apply_to_nested_lists_and_strings() {
         json!({"allOf": [{"type": "array"}, {"items": {"enum": ["a"]}}]}),
         json!({"anyOf": [reference], "$defs": {"list": entries}}),
     ] {
-        let (free, short) = (grammar(&schema), held(&schema));
+        let (free, short) = (grammar(&schema), short_grammar(&schema));
         assert!(short.is_shortened() && !free.is_shortened(), "{schema}");
-        let (most, more) = (list("\"a\"", MAX_ENTRIES), list("\"a\"", MAX_ENTRIES + 1));
-        assert!(accepts(&short, &most), "{schema}");
-        assert!(!accepts(&short, &more), "{schema}");
-        assert!(accepts(&free, &more), "{schema}");
+        let (longest, too_long) = (list("\"a\"", MAX_ENTRIES), list("\"a\"", MAX_ENTRIES + 1));
+        assert!(accepts(&short, &longest), "{schema}");
+        assert!(!accepts(&short, &too_long), "{schema}");
+        assert!(accepts(&free, &too_long), "{schema}");
     }
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let text = |n: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(n));
-    let (free, short) = (grammar(&schema), held(&schema));
+    let (free, short) = (grammar(&schema), short_grammar(&schema));
     assert!(accepts(&short, &text(MAX_CHARACTERS)));
     assert!(!accepts(&short, &text(MAX_CHARACTERS + 1)));
     assert!(accepts(&free, &text(MAX_CHARACTERS + 1)));
@@ -47,7 +47,7 @@ fn length_limits_apply_to_nested_lists_and_strings() {
 
 #[test]
 fn lengths_set_by_the_schema_are_kept() {
-    for (schema, most) in [
+    for (schema, longest) in [
         (
             json!({"type": "array", "maxItems": 20, "items": {"const": 1}}),
             20,
@@ -57,9 +57,9 @@ fn lengths_set_by_the_schema_are_kept() {
             40,
         ),
     ] {
-        let short = held(&schema);
-        assert!(accepts(&short, &list("1", most)), "{schema}");
-        assert!(!accepts(&short, &list("1", most + 1)), "{schema}");
+        let short = short_grammar(&schema);
+        assert!(accepts(&short, &list("1", longest)), "{schema}");
+        assert!(!accepts(&short, &list("1", longest + 1)), "{schema}");
     }
     for same in [
         json!({"type": "array", "maxItems": 20, "items": {"const": 1}}),
@@ -67,6 +67,6 @@ fn lengths_set_by_the_schema_are_kept() {
         json!({"enum": ["x".repeat(300), ["y", "y"]]}),
         json!({"type": "array", "prefixItems": [{"type": "integer"}], "items": false}),
     ] {
-        assert!(!held(&same).is_shortened(), "{same}");
+        assert!(!short_grammar(&same).is_shortened(), "{same}");
     }
 }

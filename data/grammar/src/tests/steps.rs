@@ -120,9 +120,10 @@ fn fixed_text_is_forced_and_choices_are_not() {
         text += &tokenizer()
             .decode(&forced, tooltune_rows::text::Specials::Keep)
             .unwrap();
-        let whole = "{\"seat\": 12, \"name\": \"Ida\"}";
+        let full_text = "{\"seat\": 12, \"name\": \"Ida\"}";
         // The last forced token may be left to the model.
-        let rest = &whole[text.len()..whole.find(chosen).unwrap().max(text.len()) + chosen.len()];
+        let rest =
+            &full_text[text.len()..full_text.find(chosen).unwrap().max(text.len()) + chosen.len()];
         consume_text(&mut constraint, rest);
         text += rest;
     }
@@ -162,7 +163,7 @@ fn clones_advance_independently_and_reset_restarts() {
 }
 
 #[test]
-fn a_text_deeper_than_readers_follow_is_an_error() {
+fn a_text_nested_too_deeply_for_readers_is_an_error() {
     let mut constraint = grammar(&json!({})).constraint();
     let bracket = tokenizer().encode("[").unwrap().ids[0];
     for _ in 0..tooltune_json::MAX_LEVELS {

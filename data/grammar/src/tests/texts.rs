@@ -2,7 +2,7 @@
 
 use super::*;
 
-const DEFAULT: fn() -> GrammarOptions = patient;
+const DEFAULT: fn() -> GrammarOptions = patient_options;
 
 #[test]
 fn objects_are_spelled_like_training_targets() {
@@ -50,10 +50,15 @@ fn layouts_differ_only_in_white_space() {
         (Layout::Compact, vec![compact], vec![python, indented]),
         (Layout::Flexible, vec![python, compact, indented], vec![]),
     ] {
-        check(&schema, &laid_out(layout), &accepted, &refused);
+        check(&schema, &options_with_layout(layout), &accepted, &refused);
     }
     let far = format!("{{\"a\":{}[]}}", " ".repeat(101));
-    check(&schema, &laid_out(Layout::Flexible), &[], &[&far]);
+    check(
+        &schema,
+        &options_with_layout(Layout::Flexible),
+        &[],
+        &[&far],
+    );
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn strings_respect_patterns_and_lengths() {
     for (schema, accepted, refused) in rows {
         check(&schema, &DEFAULT(), accepted, refused);
     }
-    // An escaped spelling is another text for the same string, and training never uses it.
+    // An escaped spelling is a different text for the same string, and training never uses it.
     check(
         &json!({"type": "string"}),
         &DEFAULT(),
@@ -168,7 +173,7 @@ fn strings_respect_patterns_and_lengths() {
 fn formats_restrict_values_only_if_they_are_asserted() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
-        ..patient()
+        ..patient_options()
     };
     let rows: [(&str, &[&str], &[&str]); 10] = [
         ("json-pointer", &["/a/~0b/~1", "/"], &["a", "/~", "/~2"]),
@@ -230,7 +235,7 @@ fn formats_restrict_values_only_if_they_are_asserted() {
 fn generated_strings_match_their_asserted_format() {
     let asserted = GrammarOptions {
         formats: Formats::Asserted,
-        ..patient()
+        ..patient_options()
     };
     for format in [
         "date",
@@ -271,7 +276,7 @@ fn formats_that_cannot_be_enforced_are_refused_or_left_to_the_validator() {
     });
     let with = |formats: Formats| GrammarOptions {
         formats,
-        ..patient()
+        ..patient_options()
     };
     let refused = Grammar::json_schema(&vocabulary(), &schema, &with(Formats::Asserted));
     let error = refused.expect_err("refused").to_string();
@@ -286,7 +291,7 @@ fn formats_that_cannot_be_enforced_are_refused_or_left_to_the_validator() {
 }
 
 #[test]
-fn integers_and_multiples_have_the_digits_that_their_step_has() {
+fn integers_and_multiples_have_the_decimals_of_their_step() {
     let rows: [(Value, &[&str], &[&str]); 5] = [
         (
             json!({"type": "integer"}),
@@ -320,7 +325,7 @@ fn integers_and_multiples_have_the_digits_that_their_step_has() {
 }
 
 #[test]
-fn keys_come_in_the_order_that_the_schema_gives() {
+fn keys_have_the_order_of_the_schema() {
     let schema = json!({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["z"]});
     check(
         &schema,
@@ -346,18 +351,21 @@ fn keys_come_in_the_order_that_the_schema_gives() {
 }
 
 #[test]
-fn keys_beyond_the_declared_ones_follow_the_options() {
+fn undeclared_keys_follow_the_options() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}});
     let texts = [r#"{"a": 1, "b": 2}"#, r#"{"b": []}"#, r#"{"a": 1, "c": 3}"#];
     for (keys, n_accepted) in [(Keys::AsWritten, 3), (Keys::Declared, 2), (Keys::Strict, 1)] {
-        let options = GrammarOptions { keys, ..patient() };
+        let options = GrammarOptions {
+            keys,
+            ..patient_options()
+        };
         let (accepted, refused) = texts.split_at(n_accepted);
         check(&schema, &options, accepted, refused);
     }
 }
 
 #[test]
-fn a_declared_key_keeps_its_schema_however_it_is_spelled() {
+fn a_declared_key_keeps_its_schema_in_every_spelling() {
     let schema = json!({"type": "object", "properties": {"ab": {"type": "integer"}},
         "patternProperties": {"^x": {"type": "boolean"}}});
     check(
@@ -437,7 +445,7 @@ fn arrays_have_positions_and_counts() {
 }
 
 #[test]
-fn references_are_followed_within_the_document_and_to_themselves() {
+fn local_and_recursive_references_are_followed() {
     let tree = json!({
         "$ref": "#/$defs/no%20de~1s",
         "$defs": {"no de/s": {"type": "object", "properties": {

@@ -78,7 +78,7 @@ fn sentence_pieces_write_blanks_and_bytes() {
 
     let schema = json!({"type": "object", "properties": {"k": {"type": "string"}},
         "required": ["k"], "additionalProperties": false});
-    let grammar = Grammar::json_schema(&vocabulary, &schema, &patient()).unwrap();
+    let grammar = Grammar::json_schema(&vocabulary, &schema, &patient_options()).unwrap();
     // The first token has the leading space that decoding drops.
     assert!(accepts(&grammar, "{\"k\": \"é 東京\"}"));
     assert!(!accepts(&grammar, "{\"k\": 1}"));
@@ -96,7 +96,7 @@ fn a_marker_with_a_special_token_is_one_token() {
     let tokenizer = tokenizer_from_json(&sentence_pieces());
     let vocabulary = Vocabulary::new(&tokenizer, 400, &[2]).unwrap();
     let tools = [json!({"name": "now"})];
-    let options = patient();
+    let options = patient_options();
     let grammar = Grammar::tool_call(&vocabulary, &tools, CallFormat::Mistral, &options).unwrap();
     let mut constraint = grammar.constraint();
     let blank = tokenizer.token_to_id("▁").unwrap();
@@ -119,7 +119,7 @@ fn a_marker_with_a_special_token_is_one_token() {
 #[test]
 fn logits_may_be_fewer_than_tokens() {
     let vocabulary = Vocabulary::new(&tokenizer(), 300, &[stop_id()]).unwrap();
-    let grammar = Grammar::json_schema(&vocabulary, &json!({}), &patient());
+    let grammar = Grammar::json_schema(&vocabulary, &json!({}), &patient_options());
     let mut constraint = grammar.unwrap().constraint();
     assert!(constraint.mask().unwrap().allowed().all(|id| id < 300));
     assert!(constraint.consume(300).is_err());

@@ -10,8 +10,8 @@ fn scalar() -> impl Strategy<Value = Value> {
         Just(json!({"type": "boolean"})),
         Just(json!({"type": "string"})),
         Just(json!({"type": ["string", "integer", "null"]})),
-        (0_u8..4, 0_u8..6).prop_map(|(least, more)| json!({"type": "string", "minLength": least,
-            "maxLength": least + more})),
+        (0_u8..4, 0_u8..6).prop_map(|(min, more)| json!({"type": "string", "minLength": min,
+            "maxLength": min + more})),
         prop_oneof![
             Just("^[a-z]{1,3}(-[0-9]{2})?$"),
             Just("x"),
@@ -43,18 +43,18 @@ fn scalar() -> impl Strategy<Value = Value> {
             |(low, more, n_decimals, [is_open, is_closed, is_integer])| {
                 let scale = 10_f64.powi(n_decimals);
                 let (low, high) = (f64::from(low) / scale, f64::from(low + more) / scale);
-                let least = if is_open {
+                let min = if is_open {
                     "exclusiveMinimum"
                 } else {
                     "minimum"
                 };
-                let most = if is_closed {
+                let max = if is_closed {
                     "maximum"
                 } else {
                     "exclusiveMaximum"
                 };
                 let name = if is_integer { "integer" } else { "number" };
-                json!({"type": name, least: low, most: high})
+                json!({"type": name, min: low, max: high})
             }
         ),
         Just(json!({"const": 1e-7})),
@@ -111,8 +111,8 @@ fn schema() -> impl Strategy<Value = Value> {
             });
         prop_oneof![
             2 => object,
-            1 => (inner.clone(), 0_u8..3, 0_u8..3).prop_map(|(items, least, more)| json!({
-                "type": "array", "items": items, "minItems": least, "maxItems": least + more})),
+            1 => (inner.clone(), 0_u8..3, 0_u8..3).prop_map(|(items, min, more)| json!({
+                "type": "array", "items": items, "minItems": min, "maxItems": min + more})),
             1 => prop::collection::vec(inner.clone(), 1..3).prop_map(|items| json!({
                 "type": "array", "prefixItems": items, "items": {"type": "null"}})),
             1 => prop::collection::vec(inner.clone(), 1..4).prop_map(|any| json!({"anyOf": any})),
@@ -132,7 +132,7 @@ fn options() -> impl Strategy<Value = GrammarOptions> {
     (layouts, formats).prop_map(|(layout, formats)| GrammarOptions {
         layout,
         formats,
-        ..patient()
+        ..patient_options()
     })
 }
 
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn no_schema_makes_the_compiler_panic(schema in any_json()) {
-        let options = patient();
+        let options = patient_options();
         if let Ok(grammar) = Grammar::json_schema(&vocabulary(), &schema, &options) {
             grammar.constraint().mask().unwrap();
         }

@@ -17,7 +17,7 @@ use super::options::Layout;
 use super::schema::Schemas;
 use super::vocabulary::Vocabulary;
 
-/// Why nothing can be written.
+/// The reason why no grammar can be written for a set.
 pub(super) enum Fault {
     /// The set is empty, which is acceptable if the schema has another alternative.
     Never(String),
@@ -306,7 +306,7 @@ impl Writer<'_> {
         text: &str,
     ) -> Result<Option<SymIdx>, GrammarError> {
         match vocabulary.special(text) {
-            Some(id) if frame.takes_special_tokens() => {
+            Some(id) if frame.uses_special_tokens() => {
                 let lexeme = self
                     .lexer
                     .add_special_token(format!("<[{id}]>"), vec![id..=id])

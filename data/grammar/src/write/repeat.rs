@@ -17,17 +17,17 @@ impl Writer<'_> {
         Ok(several)
     }
 
-    /// From `least` to `most` parts.
+    /// From `min` to `max` parts.
     pub(super) fn repeat(
         &mut self,
         part: SymIdx,
-        least: usize,
-        most: Option<usize>,
+        min: usize,
+        max: Option<usize>,
     ) -> Result<SymIdx, GrammarError> {
-        let required = self.exactly(part, least)?;
-        let further = match most {
+        let required = self.exactly(part, min)?;
+        let further = match max {
             None => self.any_number(part)?,
-            Some(most) => self.repeat_at_most(part, most.saturating_sub(least))?,
+            Some(max) => self.repeat_at_most(part, max.saturating_sub(min))?,
         };
         self.join(vec![required, further])
     }

@@ -144,32 +144,32 @@ impl Writer<'_> {
     }
 
     fn array(&mut self, arrays: &ArraySchema) -> Result<SymIdx, Fault> {
-        let (least, mut most) = (arrays.min_items, arrays.max_items);
-        if most.is_some_and(|most| least > most) {
+        let (min, mut max) = (arrays.min_items, arrays.max_items);
+        if max.is_some_and(|max| min > max) {
             return Err(Fault::Never("minItems exceeds maxItems".to_owned()));
         }
         let rest = match self.value(&arrays.rest) {
             Ok(symbol) => Some(symbol),
-            Err(Fault::Never(_)) if arrays.prefix.len() >= least => None,
+            Err(Fault::Never(_)) if arrays.prefix.len() >= min => None,
             Err(fault) => return Err(fault),
         };
         let (mut required, mut optional) = (Vec::new(), Vec::new());
-        let n_prefix = most.map_or(arrays.prefix.len(), |most| most.min(arrays.prefix.len()));
+        let n_prefix = max.map_or(arrays.prefix.len(), |max| max.min(arrays.prefix.len()));
         for (idx, item) in arrays.prefix.iter().take(n_prefix).enumerate() {
             match self.value(item) {
-                Ok(symbol) if idx < least => required.push(symbol),
+                Ok(symbol) if idx < min => required.push(symbol),
                 Ok(symbol) => optional.push(symbol),
-                Err(Fault::Never(_)) if idx >= least => {
-                    most = Some(idx);
+                Err(Fault::Never(_)) if idx >= min => {
+                    max = Some(idx);
                     break;
                 }
                 Err(fault) => return Err(fault),
             }
         }
         let n_written = required.len() + optional.len();
-        let n_left = most.map(|most| most.saturating_sub(n_written));
+        let n_left = max.map(|max| max.saturating_sub(n_written));
         if let Some(rest) = rest.filter(|_| n_left != Some(0)) {
-            let n_needed = least.saturating_sub(n_written);
+            let n_needed = min.saturating_sub(n_written);
             let tail = self.repeat_separated(rest, n_needed.max(1), n_left)?;
             match n_needed {
                 0 => optional.push(tail),
@@ -201,17 +201,17 @@ impl Writer<'_> {
         Ok(self.join(parts)?)
     }
 
-    /// From `least` (at least 1) to `most` parts with separators between them.
+    /// From `min` (at least 1) to `max` parts with separators between them.
     fn repeat_separated(
         &mut self,
         part: SymIdx,
-        least: usize,
-        most: Option<usize>,
+        min: usize,
+        max: Option<usize>,
     ) -> Result<SymIdx, GrammarError> {
         let separator = self.separator()?;
         let repeated = self.join(vec![part, separator])?;
-        let most = most.map(|most| most.saturating_sub(1));
-        let repeated = self.repeat(repeated, least.saturating_sub(1), most)?;
+        let max = max.map(|max| max.saturating_sub(1));
+        let repeated = self.repeat(repeated, min.saturating_sub(1), max)?;
         self.join(vec![repeated, part])
     }
 
@@ -243,22 +243,22 @@ impl Writer<'_> {
             });
         }
         let n_required = members.iter().filter(|member| member.is_required).count();
-        let least = objects.min_properties.saturating_sub(n_required);
-        let most = objects.max_properties;
-        let most = most.map(|most| most.saturating_sub(n_required));
-        if members.len() > n_required && (least > 0 || most.is_some()) {
-            return self.one_declared_key(objects, &members, least, most);
+        let min = objects.min_properties.saturating_sub(n_required);
+        let max = objects.max_properties;
+        let max = max.map(|max| max.saturating_sub(n_required));
+        if members.len() > n_required && (min > 0 || max.is_some()) {
+            return self.one_declared_key(objects, &members, min, max);
         }
         let others = self.other_keys(objects, taken, colon)?;
-        if !others.is_empty() && most != Some(0) {
+        if !others.is_empty() && max != Some(0) {
             let other = self.select(others)?;
             members.push(Member {
-                symbol: self.repeat_separated(other, least, most)?,
-                is_required: least > 0,
+                symbol: self.repeat_separated(other, min, max)?,
+                is_required: min > 0,
             });
-        } else if least > 0 {
+        } else if min > 0 {
             return Err(Fault::Never(format!(
-                "minProperties requires {least} more keys than the {n_required} that are possible"
+                "minProperties requires {min} more keys than the {n_required} that are possible"
             )));
         }
         Ok(self.fields(&members)?)
@@ -312,16 +312,16 @@ impl Writer<'_> {
         self.join(vec![name, colon, value])
     }
 
-    /// "At least one" and "at most one" of only the declared keys.
+    /// Writes an object with at least one or at most one property, if it only has declared keys.
     fn one_declared_key(
         &mut self,
         objects: &ObjectSchema,
         members: &[Member],
-        least: usize,
-        most: Option<usize>,
+        min: usize,
+        max: Option<usize>,
     ) -> Result<SymIdx, Fault> {
-        if least > 1
-            || most.is_some_and(|most| most != 1)
+        if min > 1
+            || max.is_some_and(|max| max != 1)
             || !objects.by_pattern.is_empty()
             || !objects.rest.is_never()
         {
@@ -338,7 +338,7 @@ impl Writer<'_> {
             }
             let required_or_chosen = members.iter().enumerate();
             let required_or_chosen = required_or_chosen
-                .filter(|(idx, one)| most.is_none() || one.is_required || *idx == chosen);
+                .filter(|(idx, one)| max.is_none() || one.is_required || *idx == chosen);
             let required_or_chosen: Vec<Member> = required_or_chosen
                 .map(|(idx, one)| Member {
                     symbol: one.symbol,
@@ -347,7 +347,7 @@ impl Writer<'_> {
                 .collect();
             options.push(self.fields(&required_or_chosen)?);
         }
-        if least == 0 {
+        if min == 0 {
             let required_or_chosen = members.iter().filter(|member| member.is_required);
             let required_or_chosen: Vec<Member> = required_or_chosen
                 .map(|one| Member {
@@ -363,14 +363,14 @@ impl Writer<'_> {
     /// An object with its members in order.
     fn fields(&mut self, members: &[Member]) -> Result<SymIdx, GrammarError> {
         let separator = self.separator()?;
-        // What can follow from a member on: after another member, and as the first; nothing at the
-        // end.
+        // The rest of an object from the current member on: `after` follows another member, and
+        // `first` begins the object. `None` stands for the end of the object.
         let (mut after, mut first): (Option<SymIdx>, Option<SymIdx>) = (None, None);
         for member in members.iter().rev() {
-            let chained =
+            let before_rest =
                 |parts: &[SymIdx]| -> Vec<SymIdx> { parts.iter().copied().chain(after).collect() };
-            let with_separator = chained(&[separator, member.symbol]);
-            let without = chained(&[member.symbol]);
+            let with_separator = before_rest(&[separator, member.symbol]);
+            let without = before_rest(&[member.symbol]);
             let (next_after, next_first) = (self.symbol(""), self.symbol(""));
             self.add_rule(next_after, with_separator)?;
             self.add_rule(next_first, without)?;
@@ -397,16 +397,12 @@ fn json_string_expression(expression: RegexAst) -> RegexAst {
 }
 
 /// JSON strings with a number of characters in this range.
-fn any_text(least: usize, most: Option<usize>) -> RegexAst {
+fn any_text(min: usize, max: Option<usize>) -> RegexAst {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let character = RegexAst::Regex(CHARACTER.to_owned());
     RegexAst::Concat(vec![
         RegexAst::Literal("\"".to_owned()),
-        RegexAst::Repeat(
-            Box::new(character),
-            count(least),
-            most.map_or(u32::MAX, count),
-        ),
+        RegexAst::Repeat(Box::new(character), count(min), max.map_or(u32::MAX, count)),
         RegexAst::Literal("\"".to_owned()),
     ])
 }
@@ -423,10 +419,10 @@ fn except(expression: RegexAst, others: Vec<RegexAst>) -> RegexAst {
 }
 
 fn string_expression(texts: &StringSchema) -> Result<RegexAst, Fault> {
-    let (least, most) = (texts.min_length, texts.max_length);
+    let (min, max) = (texts.min_length, texts.max_length);
     if let Some(literal) = &texts.literal {
         let n = literal.chars().count();
-        let mut is_valid = n >= least && most.is_none_or(|most| n <= most);
+        let mut is_valid = n >= min && max.is_none_or(|max| n <= max);
         for expression in &texts.expressions {
             is_valid = is_valid && compile(expression)?.is_match(literal);
         }
@@ -439,16 +435,16 @@ fn string_expression(texts: &StringSchema) -> Result<RegexAst, Fault> {
             )))
         };
     }
-    if most.is_some_and(|most| least > most) {
+    if max.is_some_and(|max| min > max) {
         return Err(Fault::Never("minLength exceeds maxLength".to_owned()));
     }
     if texts.expressions.is_empty() {
-        return Ok(any_text(least, most));
+        return Ok(any_text(min, max));
     }
     let mut all = texts.expressions.clone();
-    if least > 0 || most.is_some() {
-        let most = most.map_or_else(String::new, |most| most.to_string());
-        all.push(RegexAst::Regex(format!("(?s:.{{{least},{most}}})")));
+    if min > 0 || max.is_some() {
+        let max = max.map_or_else(String::new, |max| max.to_string());
+        all.push(RegexAst::Regex(format!("(?s:.{{{min},{max}}})")));
     }
     let expression = RegexAst::And(all);
     if is_empty(&expression)? {
