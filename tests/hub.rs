@@ -227,7 +227,7 @@ fn hub_parquet_files_support_weights_and_held_out_rows() {
 fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
     let (hub, workplace) = hub_workplace();
     run(&workplace, &hub.url(), "train config.toml").success();
-    hub.take_token(TOKEN);
+    hub.require_token(TOKEN);
     let export = "export run --checkpoint last --output adapter --push-to-hub org/mine";
     let output = run(&workplace, &hub.url(), export).success();
     let repo = hub.repo("models/org/mine");
@@ -286,7 +286,7 @@ fn an_export_is_pushed_with_its_card_and_fetched_unchanged() {
 #[test]
 fn an_export_is_uploaded_after_a_kill_and_not_if_its_base_was_replaced() {
     let hub = TestHub::start();
-    hub.take_token(TOKEN);
+    hub.require_token(TOKEN);
     let workplace = Workplace::new();
     workplace.copy_model("base");
     let export = "export base --to merged --output merged --push-to-hub org/merged";

@@ -14,8 +14,8 @@ pub(super) const CHAT_VALUES: ValueBudget = ValueBudget::new("CHAT_VALUES", 250_
 
 /// One chat completion from a server.
 ///
-/// A reply without a text is also valid: reasoning may have used all tokens, or a filter or the
-/// model may have refused. Its text is empty then.
+/// A reply without text is also valid: reasoning may have used all tokens, or a filter or the model
+/// may have refused. Its text is empty then.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChatAnswer {
     /// The text; empty if the server returned none.
@@ -36,7 +36,7 @@ pub struct ChatAnswer {
     pub tool_calls: Vec<Value>,
 }
 
-/// What a reply contains instead of a text.
+/// What a reply contains instead of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutText {
     /// A `refusal`.
@@ -110,7 +110,7 @@ pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
     let Some(message) = message.filter(|message| message.is_object()) else {
         return other(format!("without choices[0].message: {body_excerpt}"));
     };
-    let Some(text) = text_of(message) else {
+    let Some(text) = message_text(message) else {
         return other(format!(
             "with choices[0].message.content that is neither a string nor a list of parts: {body_excerpt}"
         ));
@@ -167,7 +167,7 @@ fn tool_calls(message: &Value) -> Vec<Value> {
 }
 
 /// The text of a message, empty if it has none; `None` if its content has another type.
-fn text_of(message: &Value) -> Option<String> {
+fn message_text(message: &Value) -> Option<String> {
     match message.get("content") {
         None | Some(Value::Null) => Some(String::new()),
         Some(Value::String(text)) => Some(text.clone()),
@@ -189,9 +189,9 @@ fn text_of(message: &Value) -> Option<String> {
     }
 }
 
-/// The other contents of a message without a text; `None` if its content is the empty string.
+/// The other contents of a message without text; `None` if its content is the empty string.
 fn without_text(message: &Value) -> Option<WithoutText> {
-    let says = |key: &str| match message.get(key) {
+    let has_content = |key: &str| match message.get(key) {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
         Some(Value::Object(_)) => true,
@@ -199,14 +199,14 @@ fn without_text(message: &Value) -> Option<WithoutText> {
     };
     let parts = message.get("content").and_then(Value::as_array);
     let has_part = |kind: &str| {
-        let of_kind = |part: &Value| part.get("type").and_then(Value::as_str) == Some(kind);
-        parts.is_some_and(|parts| parts.iter().any(of_kind))
+        let has_kind = |part: &Value| part.get("type").and_then(Value::as_str) == Some(kind);
+        parts.is_some_and(|parts| parts.iter().any(has_kind))
     };
-    if says("refusal") || has_part("refusal") {
+    if has_content("refusal") || has_part("refusal") {
         Some(WithoutText::Refusal)
-    } else if says("tool_calls") || says("function_call") {
+    } else if has_content("tool_calls") || has_content("function_call") {
         Some(WithoutText::ToolCalls)
-    } else if says("reasoning_content") || says("reasoning") || has_part("thinking") {
+    } else if has_content("reasoning_content") || has_content("reasoning") || has_part("thinking") {
         Some(WithoutText::Reasoning)
     } else if message.get("content").is_some_and(Value::is_string) {
         None
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_its_text_its_end_and_its_tokens() {
+    fn an_answer_has_text_finish_reason_and_token_counts() {
         let answer = record_answer(json!({"content": "yes"}), json!("length"));
         let expected = ChatAnswer {
             tool_calls: Vec::new(),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_without_a_text_reports_its_other_contents() {
+    fn a_reply_without_text_reports_its_other_contents() {
         for (message, expected) in [
             (json!({"content": null}), Some(WithoutText::Nothing)),
             (json!({}), Some(WithoutText::Nothing)),

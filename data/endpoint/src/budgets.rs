@@ -1,9 +1,11 @@
 //! Limits of MCP servers and failing requests.
 //!
-//! Each constant documents its reason. docs/limits.md tells users what exceeds it and what to do.
+//! Each constant documents its reason. docs/limits.md tells users which input exceeds a limit, and
+//! what to do.
 
 /// Maximum bytes of a message from an MCP server, and of all pages of its tools together. The
-/// longest tool lists have a few hundred kilobytes, and a prompt fits a thousandth of that.
+/// longest tool lists have a few hundred kilobytes; prompts have room for a thousandth of the
+/// limit.
 pub const MCP_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Maximum JSON values of a message from an MCP server, and of all pages of its tools together;

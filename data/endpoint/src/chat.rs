@@ -36,8 +36,8 @@ pub struct ChatEndpoint {
     retries: usize,
     backoff: Backoff,
     names: OptionNames,
-    /// Whether the server refuses `json_schema`, so the older spelling is used.
-    is_older: AtomicBool,
+    /// Whether the server refuses `json_schema`, so that the older format is used.
+    uses_older_format: AtomicBool,
     /// Whether the server has replied to any request.
     was_answered: AtomicBool,
 }
@@ -75,8 +75,8 @@ pub struct ReplyEvent<'a> {
 enum Attempt {
     Answer(ChatAnswer),
     /// A retry may succeed, after this wait if the server requests one.
-    Again(FaultKind, String, Option<Duration>),
-    /// The server expects another spelling of the response format.
+    Retry(FaultKind, String, Option<Duration>),
+    /// The server expects the older response format.
     OtherFormat(EndpointError),
     Never(EndpointError),
     /// The work was stopped.
@@ -144,7 +144,7 @@ impl ChatEndpoint {
                 longest: checked_secs("max_wait_secs", options.max_wait_secs)?,
             },
             names: options.names,
-            is_older: AtomicBool::new(false),
+            uses_older_format: AtomicBool::new(false),
             was_answered: AtomicBool::new(false),
         })
     }
@@ -159,7 +159,7 @@ impl ChatEndpoint {
         &self.model
     }
 
-    /// The model's reply to `messages`, within `total_secs`. A reply without a text has an empty
+    /// The model's reply to `messages`, within `total_secs`. A reply without text has an empty
     /// text.
     ///
     /// Too many requests (429), server errors (5xx), a reply with an empty list of choices, a
@@ -235,7 +235,7 @@ impl ChatEndpoint {
         );
         let ordered_results = results.into_iter();
         ordered_results
-            .map(|result| result.map_or_else(|| Err(self.stopped()), |(_, result)| result))
+            .map(|result| result.map_or_else(|| Err(self.stopped_error()), |(_, result)| result))
             .collect()
     }
 
@@ -247,12 +247,12 @@ impl ChatEndpoint {
         is_stopped: &AtomicBool,
     ) -> Result<ChatAnswer, EndpointError> {
         let deadline = Instant::now() + self.total;
-        let mut is_older = self.is_older.load(Ordering::Relaxed);
-        let mut body = self.body(messages, options, is_older);
+        let mut uses_older_format = self.uses_older_format.load(Ordering::Relaxed);
+        let mut body = self.body(messages, options, uses_older_format);
         let mut n_attempts = 0;
         loop {
             if is_stopped.load(Ordering::Relaxed) {
-                return Err(self.stopped());
+                return Err(self.stopped_error());
             }
             let remaining_time = deadline.saturating_duration_since(Instant::now());
             n_attempts += 1;
@@ -261,18 +261,18 @@ impl ChatEndpoint {
                 match self.attempt(body.clone(), timeout, is_stopped) {
                     Attempt::Answer(answer) => return Ok(answer),
                     Attempt::Never(error) => return Err(error),
-                    Attempt::Stopped => return Err(self.stopped()),
+                    Attempt::Stopped => return Err(self.stopped_error()),
                     Attempt::OtherFormat(error) => {
                         let format = options.response_format.as_ref();
-                        if is_older || format.and_then(formats::older_format).is_none() {
+                        if uses_older_format || format.and_then(formats::older_format).is_none() {
                             return Err(error);
                         }
-                        is_older = true;
-                        self.is_older.store(true, Ordering::Relaxed);
-                        body = self.body(messages, options, is_older);
+                        uses_older_format = true;
+                        self.uses_older_format.store(true, Ordering::Relaxed);
+                        body = self.body(messages, options, uses_older_format);
                         continue;
                     }
-                    Attempt::Again(kind, reason, requested_wait) => (kind, reason, requested_wait),
+                    Attempt::Retry(kind, reason, requested_wait) => (kind, reason, requested_wait),
                 };
             let no_answer = |reason| EndpointError::InvalidReply {
                 url: self.url.clone(),
@@ -293,21 +293,21 @@ impl ChatEndpoint {
                 )));
             }
             if !wait(pause, is_stopped) {
-                return Err(self.stopped());
+                return Err(self.stopped_error());
             }
         }
     }
 
-    /// The request body. If `is_older`, its response format uses the older spelling.
-    fn body(&self, messages: &[Message], options: &ChatOptions, is_older: bool) -> String {
+    /// The request body. If `uses_older_format`, the response format is the older one.
+    fn body(&self, messages: &[Message], options: &ChatOptions, uses_older_format: bool) -> String {
         let mut request = wire::chat_request(&self.model, messages, options);
-        if is_older && let Some(format) = request.get_mut("response_format") {
+        if uses_older_format && let Some(format) = request.get_mut("response_format") {
             *format = formats::older_format(format).unwrap_or_else(|| format.take());
         }
         request.to_string()
     }
 
-    fn stopped(&self) -> EndpointError {
+    fn stopped_error(&self) -> EndpointError {
         EndpointError::Stopped {
             url: self.url.clone(),
         }
@@ -335,7 +335,8 @@ impl ChatEndpoint {
             }
             Err(fault_kind) => fault_kind,
         };
-        // A restarting server may come back; a server that never replied is not waited for.
+        // A server that replied before may be restarting; a server that never replied is not waited
+        // for.
         if fault_kind.is_unreachable() && !self.was_answered.load(Ordering::Relaxed) {
             return Attempt::Never(EndpointError::Unreachable {
                 url: self.url.clone(),
@@ -351,7 +352,7 @@ impl ChatEndpoint {
             HttpFault::Timeout { .. } => FaultKind::Timeout,
             HttpFault::Broken { .. } => FaultKind::Broken,
         };
-        Attempt::Again(kind, self.redactor.redact(fault_kind.to_string()), None)
+        Attempt::Retry(kind, self.redactor.redact(fault_kind.to_string()), None)
     }
 
     fn read_reply(&self, mut reply: HttpReply) -> Attempt {
@@ -372,9 +373,9 @@ impl ChatEndpoint {
         let refusal = EndpointError::Refused {
             url: self.url.clone(),
             status,
-            said: body_excerpt.clone(),
+            excerpt: body_excerpt.clone(),
             hint: self.hint(status),
-            kind: FaultKind::of_refusal(status, &body),
+            kind: FaultKind::from_refusal(status, &body),
         };
         if !reply.status.is_success() && formats::expects_older_format(&body) {
             return Attempt::OtherFormat(refusal);
@@ -383,8 +384,8 @@ impl ChatEndpoint {
             let retry_after_header = reply.header(&header::RETRY_AFTER);
             let retry_after_header =
                 retry_after_header.and_then(|text| retry_after(text, SystemTime::now()));
-            let kind = FaultKind::of_refusal(status, &body);
-            return Attempt::Again(
+            let kind = FaultKind::from_refusal(status, &body);
+            return Attempt::Retry(
                 kind,
                 format!("the status {status} {body_excerpt}"),
                 retry_after_header,
@@ -416,7 +417,7 @@ impl ChatEndpoint {
         match answer::parse_completion(&body) {
             Ok(answer) => Attempt::Answer(answer),
             Err(InvalidReply::NoChoice(reason)) => {
-                Attempt::Again(FaultKind::NoChoice, reason, None)
+                Attempt::Retry(FaultKind::NoChoice, reason, None)
             }
             Err(InvalidReply::Other(reason)) => no_protocol(FaultKind::NoCompletion, reason),
         }

@@ -14,14 +14,14 @@ pub enum EndpointError {
     Options(#[from] HttpConfigError),
 
     /// The server refuses the request; retries would not help.
-    #[error("{url} answered {status} {said}; {hint}")]
+    #[error("{url} answered {status} {excerpt}; {hint}")]
     Refused {
         /// The requested URL.
         url: String,
         /// HTTP status.
         status: u16,
         /// The first characters of the reply.
-        said: String,
+        excerpt: String,
         /// What to check.
         hint: String,
         /// The type of the fault.
@@ -29,7 +29,7 @@ pub enum EndpointError {
     },
 
     /// All attempts failed.
-    #[error("{url} gave no answer in {n_attempts} attempts, in the last one {reason}; {advice}")]
+    #[error("{url} gave no answer in {n_attempts} attempts; the last attempt: {reason}; {advice}")]
     InvalidReply {
         /// The requested URL.
         url: String,

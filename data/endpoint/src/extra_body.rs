@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use crate::http::is_secret_field;
 
-/// Fields that the program sets in every request, or that change how a reply must be read; with the
-/// reason.
+/// Fields that the program sets in every request, or that change how a reply must be parsed, each
+/// with the reason.
 const OWN_FIELDS: [(&str, &str); 9] = [
     ("max_tokens", "each request has its own limit"),
     ("messages", "each request has its own messages"),
@@ -21,7 +21,8 @@ const OWN_FIELDS: [(&str, &str); 9] = [
     ("tools", "each request has its own tools"),
 ];
 
-/// Refuses additional fields that the program sets itself: its value would replace the user's.
+/// Refuses additional fields that the program sets itself, because the program's value would
+/// replace the user's.
 ///
 /// # Errors
 ///

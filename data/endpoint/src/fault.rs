@@ -45,21 +45,21 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// The fault type of an error status and its message.
-    pub(super) fn of_refusal(status: u16, body: &str) -> Self {
+    pub(super) fn from_refusal(status: u16, body: &str) -> Self {
         if [401, 403, 429].contains(&status) {
             return Self::Status(status);
         }
         let (codes, message) = codes_and_message(body);
         let has_code =
             |expected: &[&str]| codes.iter().any(|code| expected.contains(&code.as_str()));
-        let says = |expected: &[&str]| expected.iter().any(|phrase| message.contains(phrase));
-        if status == 413 || has_code(&CONTEXT_CODES) || says(&CONTEXT_WORDS) {
+        let mentions = |expected: &[&str]| expected.iter().any(|phrase| message.contains(phrase));
+        if status == 413 || has_code(&CONTEXT_CODES) || mentions(&CONTEXT_WORDS) {
             return Self::Context;
         }
         if has_code(&FILTER_CODES) {
             return Self::ContentFilter;
         }
-        if has_code(&["model_not_found"]) || (message.contains("model") && says(&MODEL_WORDS)) {
+        if has_code(&["model_not_found"]) || (message.contains("model") && mentions(&MODEL_WORDS)) {
             return Self::Model;
         }
         Self::Status(status)
@@ -217,12 +217,15 @@ mod tests {
             ),
             (413, ""),
         ] {
-            let kind = FaultKind::of_refusal(status, body);
+            let kind = FaultKind::from_refusal(status, body);
             assert_eq!(kind, FaultKind::Context, "{body}");
             assert_eq!(kind.scope(), FaultScope::Request);
         }
         let filter = r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#;
-        assert_eq!(FaultKind::of_refusal(400, filter), FaultKind::ContentFilter);
+        assert_eq!(
+            FaultKind::from_refusal(400, filter),
+            FaultKind::ContentFilter
+        );
     }
 
     #[test]
@@ -240,16 +243,16 @@ mod tests {
             (400, r#"{"error":{"message":"no such model"}}"#),
             (500, r#"{"error":{"code":"model_not_found"}}"#),
         ] {
-            let kind = FaultKind::of_refusal(status, body);
+            let kind = FaultKind::from_refusal(status, body);
             assert_eq!(kind.scope(), FaultScope::All, "{status} {body}");
         }
         for (status, body) in [
-            (400, "top_k is no field"),
+            (400, "top_k is not a field"),
             (422, ""),
             (500, "busy"),
             (503, ""),
         ] {
-            let kind = FaultKind::of_refusal(status, body);
+            let kind = FaultKind::from_refusal(status, body);
             assert_eq!(kind, FaultKind::Status(status));
             assert_eq!(kind.scope(), FaultScope::Perhaps, "{status} {body}");
         }

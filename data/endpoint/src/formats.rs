@@ -1,4 +1,4 @@
-//! Converts OpenAI's `response_format` for servers that use an older spelling.
+//! Converts OpenAI's `response_format` for servers that expect an older format.
 //!
 //! OpenAI and vLLM accept `json_schema`. llama-cpp-python, for example, accepts only `text` and
 //! `json_object`, with the schema next to the type, as in the original JSON mode.

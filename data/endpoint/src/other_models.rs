@@ -24,7 +24,7 @@ struct ReportedModel {
 impl OtherModels {
     /// Records the name in a reply, if it has one that differs from the requested name.
     pub fn add(&self, requested: &str, reported: &str) {
-        // Only the beginning of a long name is kept of a reply.
+        // Replies keep only the beginning of a long name.
         let is_same = requested == reported || super::answer::truncate_word(requested) == reported;
         if reported.is_empty() || is_same {
             return;

@@ -72,7 +72,7 @@ fn the_server_receives_the_messages_and_its_text_is_returned() {
 }
 
 /// llama-cpp-python's reply to `json_schema`.
-const KNOWS_JSON_OBJECT: &str = "1 validation error:\n  {'type': 'literal_error', \
+const SUPPORTS_JSON_OBJECT: &str = "1 validation error:\n  {'type': 'literal_error', \
     'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or 'json_object'\", \
     'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}";
 
@@ -81,7 +81,7 @@ fn a_server_that_supports_only_json_object_gets_the_schema_next_to_it() {
     let server = chat_server(
         |request, _| match request["response_format"]["type"].as_str() {
             Some("json_schema") => {
-                Answer::json(500, &json!({"error": {"message": KNOWS_JSON_OBJECT}}))
+                Answer::json(500, &json!({"error": {"message": SUPPORTS_JSON_OBJECT}}))
             }
             _ => completion(&request["response_format"].to_string()),
         },
@@ -103,7 +103,7 @@ fn a_server_that_supports_only_json_object_gets_the_schema_next_to_it() {
 
 #[test]
 fn a_server_that_refuses_both_formats_is_not_retried() {
-    let refuses = || chat_server(|_, _| Answer::json(400, &json!({"error": KNOWS_JSON_OBJECT})));
+    let refuses = || chat_server(|_, _| Answer::json(400, &json!({"error": SUPPORTS_JSON_OBJECT})));
     let json_schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}});
     for (format, n_requests) in [(json_schema, 2), (json!({"type": "text"}), 1)] {
         let server = refuses();
@@ -161,7 +161,7 @@ fn temporary_faults_are_retried() {
 }
 
 #[test]
-fn the_servers_wait_is_kept() {
+fn the_wait_that_a_server_requests_is_respected() {
     let start = Instant::now();
     let (result, _) = complete(
         |_| (),
@@ -184,8 +184,8 @@ fn the_servers_wait_is_kept() {
 fn attempts_and_time_are_bounded() {
     let (result, n_requests) = complete(|_| (), |_, _| status(500, None));
     assert_eq!(n_requests, 4);
-    let message = result.expect_err("never well").to_string();
-    let expected = "gave no answer in 4 attempts, in the last one the status 500 with: busy";
+    let message = result.expect_err("a failing server").to_string();
+    let expected = "gave no answer in 4 attempts; the last attempt: the status 500 with: busy";
     assert!(message.contains(expected), "{message}");
 
     // Each attempt needs its full timeout, so no more attempts fit the total time.
@@ -212,14 +212,14 @@ fn attempts_and_time_are_bounded() {
     );
     let message = result.expect_err("no answer").to_string();
     assert!(n_requests <= 1, "{n_requests}");
-    let expected = "in 1 attempts, in the last one no complete answer within ";
+    let expected = "in 1 attempts; the last attempt: no complete answer within ";
     assert!(message.contains(expected), "{message}");
 
-    let nobody = format!("http://127.0.0.1:{CLOSED_PORT}");
+    let closed_url = format!("http://127.0.0.1:{CLOSED_PORT}");
     let unreachable_result =
-        endpoint(&options(&nobody)).complete(&ask("x"), &ChatOptions::default());
-    let message = unreachable_result.expect_err("nobody listens").to_string();
-    let expected = format!("{nobody}/v1/chat/completions: no connection: ");
+        endpoint(&options(&closed_url)).complete(&ask("x"), &ChatOptions::default());
+    let message = unreachable_result.expect_err("a closed port").to_string();
+    let expected = format!("{closed_url}/v1/chat/completions: no connection: ");
     assert!(message.starts_with(&expected), "{message}");
     assert!(message.contains("; check base_url and that"), "{message}");
 }
@@ -371,7 +371,7 @@ fn stopped_requests_end_even_while_they_wait() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused() {
+fn invalid_options_are_refused() {
     let valid = || options("http://127.0.0.1:9");
     let error_text = |change: fn(&mut EndpointOptions)| {
         let mut options = valid();
@@ -415,7 +415,7 @@ fn options_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_reply_without_a_text_is_not_retried() {
+fn a_reply_without_text_is_not_retried() {
     let message = json!({"role": "assistant", "content": null, "reasoning_content": "Hm"});
     let body = json!({
         "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
@@ -439,7 +439,7 @@ fn a_reply_without_a_text_is_not_retried() {
     let message = result.expect_err("no choice").to_string();
     assert_eq!(n_requests, 4);
     assert!(
-        message.contains("in the last one an answer without choices[0]"),
+        message.contains("the last attempt: an answer without choices[0]"),
         "{message}"
     );
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn waits_double_up_to_the_maximum() {
         let backoff = Backoff {
             first: Duration::from_millis(100),
             longest: Duration::from_secs(1),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_requests_no_wait_is_still_waited_for() {
+    fn a_requested_wait_of_zero_does_not_shorten_the_wait() {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(30),

@@ -26,7 +26,7 @@ fn add(hub: &TestHub, repo: &str, dir: &Path, prefix: &str) -> std::io::Result<(
 fn main() -> std::io::Result<()> {
     let folder = std::env::args().nth(1).expect("a folder");
     let hub = TestHub::start();
-    hub.take_token("hf_of_the_test");
+    hub.require_token("hf_of_the_test");
     for kind in ["models", "datasets"] {
         let Ok(owners) = std::fs::read_dir(Path::new(&folder).join(kind)) else {
             continue;

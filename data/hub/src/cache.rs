@@ -53,7 +53,7 @@ fn is_hex(text: &str) -> bool {
 }
 
 /// The hash in an ETag, in lower case; `None` for other ETags, which are unrelated to the content.
-pub(crate) fn hash_of(etag: &str) -> Option<String> {
+pub(crate) fn hash_from_etag(etag: &str) -> Option<String> {
     let etag = etag.trim_start_matches("W/").trim_matches('"');
     let etag = etag.to_ascii_lowercase();
     is_hash(&etag).then_some(etag)
@@ -223,8 +223,8 @@ impl RepoCache {
             make_folder(folder)?;
         }
         // The name is unique among processes and threads.
-        static STAGED: AtomicU64 = AtomicU64::new(0);
-        let number = STAGED.fetch_add(1, Ordering::Relaxed);
+        static N_STAGED: AtomicU64 = AtomicU64::new(0);
+        let number = N_STAGED.fetch_add(1, Ordering::Relaxed);
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.{number}.tmp", std::process::id()));
         let staged = path.with_file_name(name);
@@ -395,11 +395,11 @@ mod tests {
             format!("W/\"{git}\""),
             git.to_uppercase(),
         ] {
-            assert_eq!(hash_of(&etag).as_deref(), Some(git), "{etag}");
+            assert_eq!(hash_from_etag(&etag).as_deref(), Some(git), "{etag}");
         }
-        assert!(hash_of(&"0".repeat(64)).is_some());
+        assert!(hash_from_etag(&"0".repeat(64)).is_some());
         for other in ["", "\"x\"", "../..", &git[1..], &format!("{git}-gzip")] {
-            assert_eq!(hash_of(other), None, "{other}");
+            assert_eq!(hash_from_etag(other), None, "{other}");
         }
     }
 }

@@ -43,7 +43,7 @@ const FILES_OF_MODELS: [&str; 13] = [
 const CONFIG: &str = "config.json";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
-const SINGLE: &str = "model.safetensors";
+const SINGLE_WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const MODULES: &str = "modules.json";
 
@@ -118,8 +118,8 @@ impl<'a> Choice<'a> {
             NamePart::Quantisation(tag) => {
                 let gguf_files = self.with_suffix(&[".gguf"]);
                 let has_tag = |name: &&String| has_word(name, tag);
-                let of_tag: Vec<&String> = gguf_files.iter().filter(has_tag).collect();
-                match of_tag.as_slice() {
+                let matching: Vec<&String> = gguf_files.iter().filter(has_tag).collect();
+                match matching.as_slice() {
                     [one] => Ok(Some((*one).clone())),
                     several => Err(HubError::Quantisation {
                         repo: repo(),
@@ -165,7 +165,7 @@ impl<'a> Choice<'a> {
         let mut files: Vec<String> = (self.names.iter().filter(is_read))
             .map(|name| (*name).to_owned())
             .collect();
-        if !self.has(SINGLE) && self.has(INDEX) {
+        if !self.has(SINGLE_WEIGHTS) && self.has(INDEX) {
             files.push(INDEX.to_owned());
         }
         Ok(files)
@@ -244,8 +244,8 @@ impl<'a> Choice<'a> {
         if !self.has(CONFIG) {
             return Ok(vec![ADAPTER_WEIGHTS.to_owned()]);
         }
-        if self.has(SINGLE) {
-            return Ok(vec![SINGLE.to_owned()]);
+        if self.has(SINGLE_WEIGHTS) {
+            return Ok(vec![SINGLE_WEIGHTS.to_owned()]);
         }
         if !self.has(INDEX) {
             let weights = self.names.iter();
@@ -289,7 +289,7 @@ fn read_json(path: &Path) -> Result<Value, HubError> {
     let checked = ANSWER_VALUES.check(&bytes);
     let too_many = |error: TooManyValues| {
         let reason = format!(
-            "it holds {}; remove the file and fetch it again",
+            "it contains {}; remove the file and fetch it again",
             error.limit_message()
         );
         failed(std::io::Error::other(reason))

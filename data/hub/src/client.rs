@@ -44,7 +44,7 @@ pub(crate) struct RetryPolicy {
     pub(crate) exchange: Duration,
     /// Wait before the second attempt; it doubles with each further one.
     pub(crate) between: Duration,
-    /// Maximum wait between two attempts, even if the hub asks for a longer one.
+    /// Maximum wait between two attempts, even if the hub requests a longer one.
     pub(crate) longest: Duration,
     /// Maximum consecutive attempts without progress.
     pub(crate) tries: u32,
@@ -140,12 +140,12 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// The value of a header; `None` if it is absent or not ASCII.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        text_of(&self.headers, name)
+        header_text(&self.headers, name)
     }
 }
 
 /// The value of a header.
-pub(crate) fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+pub(crate) fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct RefusedReply {
 
 impl RefusedReply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        text_of(&self.headers, name)
+        header_text(&self.headers, name)
     }
 
     /// The wait in seconds that the server requests.
@@ -182,18 +182,20 @@ impl RefusedReply {
         let retry_after = self
             .header("retry-after")
             .and_then(|text| text.trim().parse().ok());
-        let of_limit = || {
+        let rate_limit_wait = || {
             let limit = self.header("ratelimit")?;
             let part = limit
                 .split(';')
                 .find_map(|part| part.trim().strip_prefix("t="));
             part.and_then(|seconds| seconds.parse().ok())
         };
-        retry_after.or_else(of_limit)
+        retry_after.or_else(rate_limit_wait)
     }
 }
 
 impl Client {
+    /// Creates a client.
+    ///
     /// # Errors
     ///
     /// The endpoint is not an address, or the token cannot be sent.
@@ -206,10 +208,10 @@ impl Client {
         }
         let url: Uri = settings.endpoint.parse().map_err(|_| bad_endpoint())?;
         let origin = Origin::from_url(&url).ok_or_else(bad_endpoint)?;
-        let of_public = PUBLIC_HUB
+        let public_origins = PUBLIC_HUB
             .iter()
             .filter_map(|url| Origin::from_url(&url.parse().ok()?));
-        let public: Vec<Origin> = of_public.collect();
+        let public: Vec<Origin> = public_origins.collect();
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -262,8 +264,8 @@ impl Client {
 
     /// Rewrites a URL of the public hub for this endpoint, which may be a proxy.
     pub(crate) fn rebase_url(&self, url: &str) -> String {
-        let of_public = url.strip_prefix("https://huggingface.co/");
-        of_public.map_or_else(|| url.to_owned(), |path| self.url(path))
+        let public_path = url.strip_prefix("https://huggingface.co/");
+        public_path.map_or_else(|| url.to_owned(), |path| self.url(path))
     }
 
     fn is_trusted(&self, url: &Uri) -> bool {
@@ -281,7 +283,7 @@ impl Client {
         if let Some(authorization) = self.authorization.as_ref().filter(|_| self.is_trusted(url)) {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
-        let of_request = |error: ureq::http::Error| {
+        let request_error = |error: ureq::http::Error| {
             Failure::Final(HubError::NoHub {
                 url: without_secrets(&url.to_string()),
                 reason: error.to_string(),
@@ -291,10 +293,13 @@ impl Client {
             RequestBody::Empty
                 if outgoing.method == Method::POST || outgoing.method == Method::PUT =>
             {
-                self.agent.run(request.body(&[][..]).map_err(of_request)?)
+                self.agent
+                    .run(request.body(&[][..]).map_err(request_error)?)
             }
-            RequestBody::Empty => self.agent.run(request.body(()).map_err(of_request)?),
-            RequestBody::Bytes(bytes) => self.agent.run(request.body(bytes).map_err(of_request)?),
+            RequestBody::Empty => self.agent.run(request.body(()).map_err(request_error)?),
+            RequestBody::Bytes(bytes) => {
+                self.agent.run(request.body(bytes).map_err(request_error)?)
+            }
             RequestBody::Reopen(opened, length) => {
                 let mut reader = opened.open().map_err(|error| {
                     Failure::Fault(HttpFault::Broken {
@@ -303,7 +308,7 @@ impl Client {
                 })?;
                 let request = request.header("Content-Length", length);
                 let body = ureq::SendBody::from_reader(&mut reader);
-                self.agent.run(request.body(body).map_err(of_request)?)
+                self.agent.run(request.body(body).map_err(request_error)?)
             }
         };
         let (parts, body) = reply.map_err(|error| self.fault(error))?.into_parts();
@@ -348,7 +353,7 @@ impl Client {
                 incoming.hub_headers = hub_headers;
                 return Ok(incoming);
             }
-            let location = text_of(&incoming.headers, LOCATION.as_str());
+            let location = header_text(&incoming.headers, LOCATION.as_str());
             let target = location.and_then(|location| redirect_target(&url, location));
             let target =
                 target.ok_or_else(|| no_hub(&incoming.url, "redirects without an address"))?;
@@ -381,10 +386,10 @@ impl Client {
             .take(MAX_ERROR_BYTES)
             .read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        let of_json = serde_json::from_str::<serde_json::Value>(&text).ok();
-        let of_json = of_json.and_then(|body| body["error"].as_str().map(str::to_owned));
-        let of_header = incoming.header("x-error-message").map(str::to_owned);
-        let reason = of_header.or(of_json).unwrap_or(text);
+        let json_message = serde_json::from_str::<serde_json::Value>(&text).ok();
+        let json_message = json_message.and_then(|body| body["error"].as_str().map(str::to_owned));
+        let header_message = incoming.header("x-error-message").map(str::to_owned);
+        let reason = header_message.or(json_message).unwrap_or(text);
         RefusedReply {
             status: incoming.status.as_u16(),
             reason: excerpt(&self.redactor.redact(reason)),

@@ -8,8 +8,8 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tooltune_disk::regular_file;
 
-use crate::cache::{RepoCache, hash_of, is_commit};
-use crate::client::{Client, Failure, Incoming, Outgoing, text_of};
+use crate::cache::{RepoCache, hash_from_etag, is_commit};
+use crate::client::{Client, Failure, Incoming, Outgoing, header_text};
 use crate::error::HubError;
 use crate::event::{Event, Listener};
 use crate::listing::{Files, ListedFile};
@@ -20,7 +20,7 @@ use crate::refusal::RequestSubject;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Bytes that an attempt must transfer to count as progress.
-const FURTHER_BYTES: u64 = 1 << 20;
+const PROGRESS_BYTES: u64 = 1 << 20;
 
 /// A requested file.
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +173,7 @@ fn download(
                 let transferred = partial.length.saturating_sub(length_before);
                 (
                     failure,
-                    transferred >= FURTHER_BYTES.min(file.bytes().max(1)),
+                    transferred >= PROGRESS_BYTES.min(file.bytes().max(1)),
                 )
             })
         });
@@ -218,7 +218,7 @@ fn transfer(
         file,
         ..
     } = requested;
-    let of_disk = |error: std::io::Error| {
+    let disk_error = |error: std::io::Error| {
         Failure::Final(HubError::Io {
             path: path.into(),
             doing: "write the blob of",
@@ -244,11 +244,11 @@ fn transfer(
     let is_rest = continues(&incoming, partial.length);
     if partial.length > 0 && !is_rest {
         report(Event::Lost(partial.length));
-        partial.restart(file).map_err(of_disk)?;
+        partial.restart(file).map_err(disk_error)?;
         if incoming.status.as_u16() == 416 || incoming.status.as_u16() == 206 {
-            // The server sent another range: start again with the next attempt.
+            // The server sent a different range: start again with the next attempt.
             return Err(Failure::Fault(tooltune_endpoint::http::HttpFault::Broken {
-                reason: "the server sends another range of the file than requested".to_owned(),
+                reason: "the server sends a different range of the file than requested".to_owned(),
             }));
         }
     }
@@ -261,7 +261,7 @@ fn transfer(
         if n == 0 {
             break;
         }
-        partial.add(&chunk[..n]).map_err(of_disk)?;
+        partial.add(&chunk[..n]).map_err(disk_error)?;
         report(Event::Bytes(n as u64));
         if partial.length > file.bytes() {
             // The hash check reports the problem.
@@ -292,7 +292,7 @@ fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<()
         found: actual,
         expected: expected.to_owned(),
     };
-    let hash = |header| text_of(&incoming.hub_headers, header).and_then(hash_of);
+    let hash = |header| header_text(&incoming.hub_headers, header).and_then(hash_from_etag);
     if let Some(actual) = hash("x-linked-etag").filter(|actual| actual != expected_hash) {
         return Err(other("X-Linked-Etag", actual, expected_hash));
     }
@@ -302,7 +302,7 @@ fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<()
     if let Some(actual) = hash("etag").filter(is_of_another) {
         return Err(other("ETag", actual, expected_hash));
     }
-    let commit = text_of(&incoming.hub_headers, "x-repo-commit").map(str::to_ascii_lowercase);
+    let commit = header_text(&incoming.hub_headers, "x-repo-commit").map(str::to_ascii_lowercase);
     match commit.filter(|actual| is_commit(actual) && actual != requested.commit) {
         Some(actual) => Err(other("X-Repo-Commit", actual, requested.commit)),
         None => Ok(()),

@@ -40,7 +40,7 @@ pub enum HubError {
     /// The repository requires accepting its conditions.
     #[error(
         "{repo} is gated: {}accept its conditions at {page} with your account{}",
-        if *.has_token { "the account of your token has no access;  " } else { "" },
+        if *.has_token { "your HF_TOKEN has no access; " } else { "" },
         if *.has_token { ", or use another token" } else {
             ", create a token at https://huggingface.co/settings/tokens, and set HF_TOKEN to it"
         }
@@ -59,8 +59,8 @@ pub enum HubError {
         "{endpoint} has no {} {repo}, or it is private: check the spelling{}{}",
         .repo.kind.noun(),
         crate::error::suggestion(.similar),
-        if *.has_token { "; the account of your token may have no access" } else {
-            "; for a private one set HF_TOKEN to a token with access"
+        if *.has_token { "; your HF_TOKEN may not have access" } else {
+            "; if it is private, set HF_TOKEN to a token with access"
         }
     )]
     NoRepo {
@@ -132,7 +132,7 @@ pub enum HubError {
         repo: RepoName,
         /// What is missing.
         lacking: &'static str,
-        /// What it has instead.
+        /// The files that it has instead.
         known: Vec<String>,
         /// What to do.
         fix: &'static str,
@@ -150,7 +150,7 @@ pub enum HubError {
 
     /// The token lacks a permission.
     #[error(
-        "{repo}: your token does not permit this ({reason}); use one with permission to {right}"
+        "{repo}: your token does not permit this ({reason}); use one with permission to {permission}"
     )]
     Forbidden {
         /// The repository.
@@ -158,7 +158,7 @@ pub enum HubError {
         /// The hub's message.
         reason: String,
         /// The missing permission.
-        right: &'static str,
+        permission: &'static str,
     },
 
     /// An upload without a token.
@@ -368,7 +368,7 @@ pub enum HubError {
 }
 
 impl HubError {
-    /// An error of a file or folder, for `map_err`.
+    /// Creates an error of a file or folder, for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
             path: path.to_owned(),

@@ -20,7 +20,7 @@ use crate::refusal::RequestSubject;
 const MAIN: &str = "main";
 
 /// Files downloaded in parallel, as in `huggingface_hub`.
-const N_AT_ONCE: usize = 8;
+const N_PARALLEL: usize = 8;
 
 /// The local files of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Hub {
 }
 
 impl Hub {
+    /// Creates a client of the hub and its cache.
+    ///
     /// # Errors
     ///
     /// `HF_ENDPOINT` is not an address, or the token cannot be sent.
@@ -80,8 +82,8 @@ impl Hub {
     pub fn cached(&self, name: &HubName, need: WantedFiles) -> Result<Option<Fetched>, HubError> {
         let cache = RepoCache::new(&self.settings.cache, &name.repo);
         match cache.commit(name.revision.as_deref().unwrap_or(MAIN))? {
-            Some(commit) => match in_cache(&cache, name, need, &commit)? {
-                None => in_folder(&cache, name, need, &commit),
+            Some(commit) => match complete_by_listing(&cache, name, need, &commit)? {
+                None => complete_by_folder(&cache, name, need, &commit),
                 cached => Ok(cached),
             },
             None => Ok(None),
@@ -89,8 +91,8 @@ impl Hub {
     }
 
     /// Downloads the files of a name into the cache. A complete cached commit needs no request; for
-    /// a branch or a tag the hub is asked for its commit. If the hub cannot be reached, cached
-    /// files are used, and [`Fetched::instead`] contains the reason.
+    /// a branch or a tag, its commit is requested from the hub. If the hub cannot be reached,
+    /// cached files are used, and [`Fetched::instead`] contains the reason.
     ///
     /// # Errors
     ///
@@ -147,14 +149,14 @@ impl Hub {
             repo: &name.repo,
             revision,
             file: None,
-            right: "read",
+            permission: "read",
             what: &name_text,
         };
         let commit = match is_commit(revision) {
             true => revision.to_owned(),
             false => self.client.commit(subject, report)?,
         };
-        if let Some(cached) = in_cache(&cache, name, need, &commit)? {
+        if let Some(cached) = complete_by_listing(&cache, name, need, &commit)? {
             // A read-only cache is still usable, as in huggingface_hub.
             let _ = cache.store_commit(revision, &commit);
             return Ok(cached);
@@ -168,14 +170,14 @@ impl Hub {
         cache.make_folders()?;
         cache.store_listing(&commit, &files)?;
         cache.store_commit(revision, &commit)?;
-        let of_commit = FileChoice {
+        let commit_files = FileChoice {
             about: subject,
             commit: &commit,
             files: &files,
         };
-        self.fetch_files(&cache, of_commit, &first_files, report)?;
+        self.fetch_files(&cache, commit_files, &first_files, report)?;
         let second = choice.second_files(&cache.snapshot(&commit))?;
-        self.fetch_files(&cache, of_commit, &second, report)?;
+        self.fetch_files(&cache, commit_files, &second, report)?;
         to_fetched(&cache, &choice, &commit)
     }
 
@@ -235,8 +237,8 @@ fn names_of(files: &Files) -> impl Iterator<Item = &str> {
     files.keys().map(String::as_str)
 }
 
-/// A commit that is complete according to its listing.
-fn in_cache(
+/// Returns a cached commit that is complete according to its listing.
+fn complete_by_listing(
     cache: &RepoCache,
     name: &HubName,
     need: WantedFiles,
@@ -261,9 +263,9 @@ fn in_cache(
     to_fetched(cache, &choice, commit).map(Some)
 }
 
-/// A commit without a listing, as left by programs that fetch single files: complete if the folder
-/// itself looks so.
-fn in_folder(
+/// Returns a cached commit without a listing, as left by programs that fetch single files, if its
+/// folder has all required files.
+fn complete_by_folder(
     cache: &RepoCache,
     name: &HubName,
     need: WantedFiles,
@@ -363,7 +365,7 @@ pub(crate) fn in_parallel<T: Sync>(
     let first_error: Mutex<Option<HubError>> = Mutex::new(None);
     let error_of = || first_error.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
-        for _ in 0..N_AT_ONCE.min(items.len()) {
+        for _ in 0..N_PARALLEL.min(items.len()) {
             scope.spawn(|| {
                 while error_of().is_none()
                     && let Some(item) = items.get(next_item.fetch_add(1, Ordering::Relaxed))

@@ -169,7 +169,7 @@ impl Client {
             if files.len() > MAX_FILES {
                 return Err(no_hub("lists more than a million files"));
             }
-            next_url = crate::client::text_of(&headers, "link").and_then(next_page);
+            next_url = crate::client::header_text(&headers, "link").and_then(next_page);
             if next_url.is_some() && files.len() == n_before {
                 return Err(no_hub("returns a listing without end"));
             }

@@ -16,7 +16,7 @@ const NEVER_AN_OWNER: [&str; 6] = [
 ];
 
 /// Endings of file names, which repository names do not have.
-const ENDS_OF_FILES: [&str; 8] = [
+const FILE_ENDINGS: [&str; 8] = [
     ".gguf",
     ".safetensors",
     ".toml",
@@ -38,7 +38,7 @@ const IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-/// The same within one path component.
+/// Characters that the hub leaves unescaped within one path component.
 const IN_A_PART: &AsciiSet = &IN_A_PATH.add(b'/');
 
 /// Escapes a path inside a repository for a URL.
@@ -232,7 +232,7 @@ impl HubName {
         }
         let first_part = text.split('/').next().unwrap_or_default();
         let end = text.to_lowercase();
-        let is_file = ENDS_OF_FILES.iter().any(|suffix| end.ends_with(suffix));
+        let is_file = FILE_ENDINGS.iter().any(|suffix| end.ends_with(suffix));
         let is_file_of_repo = end.ends_with(".gguf") && text.matches('/').count() >= 2;
         if NEVER_AN_OWNER.contains(&first_part) || (is_file && !is_file_of_repo) {
             return Ok(None);

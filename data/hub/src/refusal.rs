@@ -22,7 +22,7 @@ pub(crate) struct RequestSubject<'a> {
     /// The file, if the request concerns one.
     pub(crate) file: Option<&'a str>,
     /// The token permission that the request needs.
-    pub(crate) right: &'static str,
+    pub(crate) permission: &'static str,
     /// The name that the user fetches.
     pub(crate) what: &'a str,
 }
@@ -95,9 +95,9 @@ impl Client {
             (_, 403) => HubError::Forbidden {
                 repo,
                 reason: refused_reply.reason.clone(),
-                right: subject.right,
+                permission: subject.permission,
             },
-            (_, 412) if subject.right == "write" => HubError::ChangedMeanwhile { repo },
+            (_, 412) if subject.permission == "write" => HubError::ChangedMeanwhile { repo },
             (_, 429) => HubError::TooMany {
                 endpoint: self.endpoint(),
                 waited: self.policy.longest.as_secs(),
@@ -122,8 +122,10 @@ impl Client {
         let Ok((refs, _)) = self.json(&Outgoing::get(url), report) else {
             return Vec::new();
         };
-        let of_kind = |kind: &str| refs[kind].as_array().cloned().unwrap_or_default();
-        let references = of_kind("branches").into_iter().chain(of_kind("tags"));
+        let references_of_kind = |kind: &str| refs[kind].as_array().cloned().unwrap_or_default();
+        let references = references_of_kind("branches")
+            .into_iter()
+            .chain(references_of_kind("tags"));
         references
             .filter_map(|reference| Some(reference["name"].as_str()?.to_owned()))
             .collect()

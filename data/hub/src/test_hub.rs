@@ -129,9 +129,9 @@ impl TestHub {
     /// Starts a hub without repositories that requires no token.
     pub fn start() -> Self {
         let state: Arc<Mutex<State>> = Arc::default();
-        let of_storage = state.clone();
+        let storage_state = state.clone();
         let storage = TestServer::start(move |request, _| {
-            let mut state = lock_state(&of_storage);
+            let mut state = lock_state(&storage_state);
             state.storage_answer(request)
         });
         let hub_headers = (state.clone(), storage.url());
@@ -186,12 +186,12 @@ impl TestHub {
     }
 
     /// Sets the only accepted token, required for private and gated repositories and for uploads.
-    pub fn take_token(&self, token: &str) {
+    pub fn require_token(&self, token: &str) {
         lock_state(&self.state).token = Some(token.to_owned());
     }
 
     /// Makes the storage require parts of `bytes` bytes.
-    pub fn take_parts_of(&self, bytes: usize) {
+    pub fn require_parts_of(&self, bytes: usize) {
         lock_state(&self.state).part_bytes = Some(bytes);
     }
 

@@ -179,7 +179,7 @@ fn the_cache_layout_equals_huggingface_hubs() {
 #[test]
 fn the_token_is_sent_only_to_the_hub() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     fetch_with(&machine.hub_with(Some(TOKEN), false), "org/tiny").expect("a model");
     let (hub, storage) = machine.server.received();
     assert!(
@@ -287,7 +287,7 @@ fn no_reply_to_a_range_request_damages_a_file() {
 }
 
 #[test]
-fn content_with_the_wrong_hash_is_never_named() {
+fn content_with_the_wrong_hash_is_never_stored() {
     for path in ["/file/", "/resolve/"] {
         let machine = Machine::new();
         machine.server.fail(path, 100, Fault::WrongByte);
@@ -305,9 +305,9 @@ fn content_with_the_wrong_hash_is_never_named() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_give_advice() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     machine
         .server
         .add("models/org/gated", "config.json", b"{}", false);
@@ -439,9 +439,9 @@ fn the_cache_is_used_and_reported_if_the_hub_is_unreachable() {
             .is_some()
     );
     let error = closed.fetch(&hub_name("org/other"), WantedFiles::All, &|event| {
-        panic!("a hub that is not there is asked again: {event:?}");
+        panic!("an unreachable hub is requested again: {event:?}");
     });
-    let error = error.expect_err("nobody").to_string();
+    let error = error.expect_err("unreachable").to_string();
     assert!(
         error.contains("check the network and HF_ENDPOINT"),
         "{error}"

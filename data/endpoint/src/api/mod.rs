@@ -100,7 +100,7 @@ impl HttpExecutor {
         let connect_timeout = checked_secs("connect_timeout_secs", options.connect_timeout_secs)?;
         Ok(Self {
             templates: EndpointTemplates::new(endpoints.iter().map(String::as_str)),
-            by_other_name: by_other_name(&operations, endpoints),
+            by_other_name: index_other_names(&operations, endpoints),
             methods: AllowedMethods::parse(&options.allow_methods)?,
             client: HttpClient::new(&ClientOptions {
                 connect_timeout,
@@ -254,7 +254,10 @@ fn endpoint(operation: &ApiOperation) -> String {
 }
 
 /// The operation names that the documents do not use; the first of two duplicates wins.
-fn by_other_name(operations: &[ApiOperation], endpoints: Vec<String>) -> HashMap<String, usize> {
+fn index_other_names(
+    operations: &[ApiOperation],
+    endpoints: Vec<String>,
+) -> HashMap<String, usize> {
     let mut positions = HashMap::new();
     for (position, (operation, endpoint)) in operations.iter().zip(endpoints).enumerate() {
         let id = &operation.document.operation_id;
@@ -287,8 +290,10 @@ pub(crate) fn fit_arguments(
             if value.is_null() {
                 continue;
             }
-            let takes = describe_parameters(document);
-            return Err(format!("{name} has no parameter {argument:?}; {takes}"));
+            let parameters = describe_parameters(document);
+            return Err(format!(
+                "{name} has no parameter {argument:?}; {parameters}"
+            ));
         };
         if value.is_null() {
             if parameter.accepts_null() {

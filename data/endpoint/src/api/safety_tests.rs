@@ -84,7 +84,7 @@ fn ok() -> TestServer {
 }
 
 #[test]
-fn only_methods_that_read_are_sent_unless_others_are_named() {
+fn only_read_only_methods_are_sent_unless_others_are_allowed() {
     let server = ok();
     let mut careful = executor(&server, &[]);
     for name in ["removeFile", "DELETE /files/{name}", "delete /files/x"] {
@@ -184,7 +184,7 @@ fn arguments_that_change_the_path_are_not_sent() {
 }
 
 #[test]
-fn headers_of_one_connection_are_not_sent_for_a_model() {
+fn hop_by_hop_headers_are_not_sent_for_a_model() {
     let server = ok();
     let mut executor = executor(&server, &[]);
     for name in ["Expect", "Upgrade", "Trailer", "Accept-Encoding"] {
@@ -239,7 +239,7 @@ fn null_is_sent_only_if_the_schema_accepts_it() {
 }
 
 #[test]
-fn a_key_repeated_by_a_server_in_any_spelling_is_removed_from_results() {
+fn a_key_repeated_by_a_server_in_any_encoding_is_removed_from_results() {
     let escaped: String = KEY
         .chars()
         .map(|character| format!("\\u{:04x}", u32::from(character)))
@@ -252,7 +252,7 @@ fn a_key_repeated_by_a_server_in_any_spelling_is_removed_from_results() {
         json!({"basic": base64.encode(format!("ada:{KEY}"))}).to_string(),
         json!({"url": KEY.replace('t', "%74")}).to_string(),
         json!({"inner": json!({"k": KEY}).to_string()}).to_string(),
-        format!("\"{escaped}\", and this is no JSON"),
+        format!("\"{escaped}\", and this is not JSON"),
     ];
     for status in [200, 400] {
         for body in &bodies {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_characters_stay_where_the_specification_allows_them() {
+    fn reserved_characters_are_kept_if_the_specification_allows_them() {
         let reserved = ParameterStyle::Named {
             style: "form".to_owned(),
             explode: true,

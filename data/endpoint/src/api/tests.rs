@@ -343,10 +343,10 @@ fn a_failed_call_contains_the_reply_without_the_key() {
 }
 
 #[test]
-fn redirects_are_followed_as_their_status_says() {
-    let got = call("POST /moved/{place}", json!({"place": "303"})).output;
+fn redirects_follow_the_rules_of_their_status() {
+    let echoed = call("POST /moved/{place}", json!({"place": "303"})).output;
     assert_eq!(
-        (&got["method"], &got["target"]),
+        (&echoed["method"], &echoed["target"]),
         (&json!("GET"), &json!("/v1/echo?from=moved"))
     );
     let redirected = call("POST /moved/{place}", json!({"place": "307"})).output;
@@ -390,7 +390,7 @@ fn other_hosts_are_used_only_if_allowed_and_never_get_the_key() {
 }
 
 #[test]
-fn options_that_do_not_fit_are_refused() {
+fn invalid_options_are_refused() {
     let valid = || options("http://127.0.0.1:9".to_owned());
     let error_text = |change: fn(&mut HttpOptions)| {
         let mut options = valid();

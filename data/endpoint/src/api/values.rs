@@ -1,4 +1,5 @@
-//! Converts a model's arguments to the declared types, and those to strings of a request.
+//! Converts a model's arguments to the declared types, and the converted values to strings of a
+//! request.
 //!
 //! Equivalent values are accepted, as in the metrics: `"53"` is the integer 53, and 53 is the
 //! string `53`. A list for a declared string is an error.

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_of_the_list_may_be_asked() {
+    fn only_listed_hosts_are_allowed() {
         let base = BaseUrl::parse("base_url", "https://api.example.org/v1").expect("a URL");
         let origin =
             |text: &str| Origin::from_url(&text.parse().expect("a URL")).expect("absolute");

@@ -104,6 +104,8 @@ pub enum HttpFault {
 }
 
 impl HttpClient {
+    /// Creates a client.
+    ///
     /// # Errors
     ///
     /// A proxy environment variable is not UTF-8.
@@ -228,13 +230,15 @@ impl HttpClient {
 }
 
 impl HttpFault {
-    /// Converts an error of the client. `to_connect` is the connection timeout, `timeout` the
+    /// Converts an error of the client. `connect_timeout` is the connection timeout, `timeout` the
     /// timeout of the whole request.
-    pub fn from_error(error: ureq::Error, to_connect: Duration, timeout: Duration) -> Self {
+    pub fn from_error(error: ureq::Error, connect_timeout: Duration, timeout: Duration) -> Self {
         use std::io::ErrorKind;
         match error {
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                HttpFault::ConnectTimeout { within: to_connect }
+                HttpFault::ConnectTimeout {
+                    within: connect_timeout,
+                }
             }
             ureq::Error::Timeout(_) => HttpFault::Timeout { within: timeout },
             ureq::Error::HostNotFound => HttpFault::NoNetwork {

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 
 use layers::Layers;
 
-const BLOT: &str = "***";
-const SHORTEST_BLOTTED: usize = 8;
+const MASK: &str = "***";
+const MIN_SECRET_BYTES: usize = 8;
 
 /// Strings that must not occur in any reply, message or result.
 #[derive(Clone, Default)]
@@ -34,17 +34,17 @@ struct Spelling {
 }
 
 impl Spelling {
-    fn of(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8]) -> Self {
         Self {
             finder: Finder::new(bytes).into_owned(),
             is_base64: false,
         }
     }
 
-    fn of_base64(text: &str) -> Self {
+    fn from_base64(text: &str) -> Self {
         Self {
             is_base64: true,
-            ..Self::of(text.as_bytes())
+            ..Self::from_bytes(text.as_bytes())
         }
     }
 }
@@ -56,7 +56,7 @@ impl Redactor {
             .iter()
             .flat_map(|value| secret_parts(value))
             .collect();
-        secrets.retain(|text| text.len() >= SHORTEST_BLOTTED);
+        secrets.retain(|text| text.len() >= MIN_SECRET_BYTES);
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
         Self {
@@ -129,18 +129,18 @@ fn secret_parts(value: &str) -> Vec<String> {
 
 /// A secret in plain text and in encodings of its bytes.
 fn spellings(secret: &str) -> Vec<Spelling> {
-    let mut spellings = vec![Spelling::of(secret.as_bytes())];
+    let mut spellings = vec![Spelling::from_bytes(secret.as_bytes())];
     if secret.contains(' ') {
-        spellings.push(Spelling::of(secret.replace(' ', "+").as_bytes()));
+        spellings.push(Spelling::from_bytes(secret.replace(' ', "+").as_bytes()));
     }
     // If the secret itself contains escapes, decoding a reply also decodes those.
     let plain = layers::without_layers(secret);
-    if plain != secret.as_bytes() && plain.len() >= SHORTEST_BLOTTED {
-        spellings.push(Spelling::of(&plain));
+    if plain != secret.as_bytes() && plain.len() >= MIN_SECRET_BYTES {
+        spellings.push(Spelling::from_bytes(&plain));
     }
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
-    spellings.push(Spelling::of(hex.to_uppercase().as_bytes()));
-    spellings.push(Spelling::of(hex.as_bytes()));
+    spellings.push(Spelling::from_bytes(hex.to_uppercase().as_bytes()));
+    spellings.push(Spelling::from_bytes(hex.as_bytes()));
     // A prefix of the secret, such as `user:`, shifts its base64 bits by one of three offsets.
     for n_before in 0..3 {
         let mut bytes = vec![0_u8; n_before];
@@ -150,9 +150,9 @@ fn spellings(secret: &str) -> Vec<Spelling> {
         let encoded = STANDARD_NO_PAD.encode(&bytes);
         let url_safe = URL_SAFE_NO_PAD.encode(&bytes);
         if url_safe != encoded {
-            spellings.push(Spelling::of_base64(&url_safe[n_shared..n_whole]));
+            spellings.push(Spelling::from_base64(&url_safe[n_shared..n_whole]));
         }
-        spellings.push(Spelling::of_base64(&encoded[n_shared..n_whole]));
+        spellings.push(Spelling::from_base64(&encoded[n_shared..n_whole]));
     }
     spellings
 }
@@ -162,17 +162,17 @@ fn spellings(secret: &str) -> Vec<Spelling> {
 struct TextsToRedact {
     whole: String,
     /// The range of each string in the concatenation.
-    places: Vec<Range<usize>>,
+    ranges: Vec<Range<usize>>,
 }
 
 impl TextsToRedact {
     fn add(&mut self, text: &str) {
         let start = self.whole.len();
         self.whole.push_str(text);
-        self.places.push(start..self.whole.len());
+        self.ranges.push(start..self.whole.len());
     }
 
-    /// Adds a string that no other one continues.
+    /// Adds a string that is searched separately from the others.
     fn add_separately(&mut self, text: &str) {
         self.whole.push('\0');
         self.add(text);
@@ -181,8 +181,8 @@ impl TextsToRedact {
 
     /// The parts of each string that belong to a secret, sorted and disjoint.
     fn find_hits(&self, spellings: &[Spelling]) -> Vec<Vec<Range<usize>>> {
-        let mut hits: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.places.len()];
-        for layer in Layers::of(self.whole.as_bytes()) {
+        let mut hits: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.ranges.len()];
+        for layer in Layers::new(self.whole.as_bytes()) {
             for spelling in spellings {
                 let n_bytes = spelling.finder.needle().len();
                 for start in spelling.finder.find_iter(&layer.bytes) {
@@ -199,14 +199,16 @@ impl TextsToRedact {
 
     /// Splits a hit over the strings that it spans.
     fn add_hit(&self, spelling: &Spelling, hit: Range<usize>, hits: &mut [Vec<Range<usize>>]) {
-        let first_place = self.places.partition_point(|place| place.end <= hit.start);
-        let places = self.places[first_place..].iter().enumerate();
-        for (idx, place) in places.take_while(|(_, place)| place.start < hit.end) {
-            let start = hit.start.max(place.start);
-            let end = hit.end.min(place.end);
-            let text = &self.whole[place.clone()];
-            let mut part = start - place.start..end - place.start;
-            let ranges = &mut hits[first_place + idx];
+        let first_text = self
+            .ranges
+            .partition_point(|text_range| text_range.end <= hit.start);
+        let ranges = self.ranges[first_text..].iter().enumerate();
+        for (idx, text_range) in ranges.take_while(|(_, text_range)| text_range.start < hit.end) {
+            let start = hit.start.max(text_range.start);
+            let end = hit.end.min(text_range.end);
+            let text = &self.whole[text_range.clone()];
+            let mut part = start - text_range.start..end - text_range.start;
+            let ranges = &mut hits[first_text + idx];
             // The previous hit already masked this one, together with the base64 around it.
             let is_in_last =
                 (ranges.last()).is_some_and(|l| l.start <= part.start && part.end <= l.end);
@@ -252,7 +254,7 @@ fn replace_ranges(text: &str, ranges: &[Range<usize>]) -> String {
     let mut copied_to = 0;
     for range in ranges {
         redacted.push_str(&text[copied_to..range.start]);
-        redacted.push_str(BLOT);
+        redacted.push_str(MASK);
         copied_to = range.end;
     }
     redacted.push_str(&text[copied_to..]);
@@ -261,7 +263,7 @@ fn replace_ranges(text: &str, ranges: &[Range<usize>]) -> String {
 
 /// Whether a number is long enough to contain a secret.
 fn is_searched(number: &str) -> bool {
-    number.len() >= SHORTEST_BLOTTED
+    number.len() >= MIN_SECRET_BYTES
 }
 
 /// Strings, long numbers and, if `with_keys`, keys, in the order in which [`rewrite_value`] visits them.
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_within_a_value_are_secrets_of_their_own() {
+    fn credentials_within_a_value_are_also_secrets() {
         let basic = STANDARD.encode("ada:lovelace1815");
         let redactor = Redactor::new(&[
             format!("Basic {basic}").as_str(),
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_of_other_languages_are_undone_too() {
+    fn escapes_of_other_languages_are_also_decoded() {
         let redactor = Redactor::new(&[SECRET, "pass%41\\nword", "correct horse battery"]);
         for (spelled, expected) in [
             (r#"b'tok/SECRET"77\xc3\xa9'"#, "b'***'"),
@@ -506,7 +508,7 @@ mod tests {
 
     /// The time per byte must not depend on how many offsets look like the start of a secret.
     #[test]
-    fn replies_that_begin_secrets_everywhere_take_the_time_of_others() {
+    fn replies_full_of_secret_prefixes_take_no_longer_than_others() {
         let secret = format!("{}x", "\\".repeat(64));
         let seconds = |unit: &str| {
             let redactor = Redactor::new(&[&secret]);

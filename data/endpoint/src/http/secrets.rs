@@ -11,7 +11,7 @@ use super::Environment;
 use super::error::HttpConfigError;
 use super::redactor::Redactor;
 
-const BLOT: &str = "***";
+const MASK: &str = "***";
 
 /// Headers that the protocol or this program sets itself.
 ///
@@ -37,7 +37,7 @@ const OWN_HEADERS: [&str; 13] = [
 /// Names of fields that hold a secret, in lower case and without `-` and `_`.
 const SECRET_FIELDS: [&str; 4] = ["authorization", "key", "secret", "token"];
 
-/// The ends of further names.
+/// Endings of other names of secret fields.
 const SECRET_ENDINGS: [&str; 5] = ["apikey", "authtoken", "accesstoken", "password", "secret"];
 
 /// Whether the name of a field suggests that its value is a secret. Settings name environment variables
@@ -135,7 +135,7 @@ impl SecretHeaders {
 
 impl fmt::Debug for SecretHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.headers.iter().map(|(name, _)| (name.as_str(), BLOT));
+        let names = self.headers.iter().map(|(name, _)| (name.as_str(), MASK));
         f.debug_map().entries(names).finish()
     }
 }

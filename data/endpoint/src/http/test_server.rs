@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 server on 127.0.0.1 for tests, written by hand so that it can also violate
-//! the protocol.
+//! A minimal HTTP/1.1 server on 127.0.0.1 for tests. It uses no HTTP library, so that it can also
+//! violate the protocol.
 //!
 //! Each connection has a thread and one request. Hanging and dripping replies continue until the
 //! client disconnects, so a timeout error shows that the client gave up by itself, however slow the

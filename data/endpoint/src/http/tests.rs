@@ -56,7 +56,7 @@ fn a_body_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn a_body_in_chunks_is_put_together() {
+fn a_chunked_body_is_joined() {
     let complete_body =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab\r\n\r\n2\r\ncd\r\n0\r\n\r\n";
     let reply = get_from(Answer::Raw(complete_body.to_vec())).expect("a reply");
@@ -91,16 +91,16 @@ fn hanging_and_dripping_replies_end_at_the_deadline() {
 #[test]
 fn a_connection_that_is_refused_or_breaks_is_a_fault() {
     let url = format!("http://127.0.0.1:{CLOSED_PORT}/");
-    let error = get(&url).expect_err("nobody listens");
+    let error = get(&url).expect_err("a closed port");
     assert!(matches!(error, HttpFault::NoConnection { .. }), "{error}");
     // A reserved name that is never resolved.
-    let error = get("http://tooltune.invalid/").expect_err("nobody has the name");
+    let error = get("http://tooltune.invalid/").expect_err("an unresolvable name");
     assert!(error.to_string().starts_with("no network: "), "{error}");
     for bytes in [
         &b""[..],
         b"HTTP/1.1 200 OK\r\nContent-Le",
         b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"cut\": ",
-        b"this is no HTTP at all\r\n\r\n",
+        b"this is not HTTP at all\r\n\r\n",
     ] {
         let error = get_from(Answer::Raw(bytes.to_vec())).expect_err("broken");
         assert!(matches!(error, HttpFault::Broken { .. }), "{error}");

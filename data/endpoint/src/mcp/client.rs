@@ -232,8 +232,8 @@ impl McpClient {
                 });
             };
             // Others return the first page again.
-            let is_again = || tool_values.iter().all(|tool| tools.contains(tool));
-            if params["cursor"] == "" && is_again() {
+            let is_repeated = || tool_values.iter().all(|tool| tools.contains(tool));
+            if params["cursor"] == "" && is_repeated() {
                 break;
             }
             tools.extend(tool_values.iter().cloned());
@@ -325,7 +325,7 @@ impl McpClient {
                 return Err(McpError::Timeout {
                     method,
                     within: wait.within,
-                    said: self.server.stderr_excerpt(&self.redactor),
+                    stderr: self.server.stderr_excerpt(&self.redactor),
                 });
             }
             let text = match self.server.line(remaining_time.min(TICK)) {

@@ -257,10 +257,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_that_is_not_ended_is_alive() {
+    fn a_running_process_is_alive() {
         let mut child = Command::new("sleep").arg("600").spawn().expect("sleep");
-        let own = linux::descendants_of(std::process::id());
-        let process = own.iter().find(|process| process.id() == child.id());
+        let children = linux::descendants_of(std::process::id());
+        let process = children.iter().find(|process| process.id() == child.id());
         let process = process.expect("a child");
         assert!(process.is_alive());
         process.end();

@@ -44,23 +44,23 @@ pub enum McpError {
     },
 
     /// The program ended.
-    #[error("the MCP server ended ({status}){said}; start it manually to see why")]
+    #[error("the MCP server ended ({status}){stderr}; start it manually to see why")]
     Ended {
         /// How it ended, such as `exit status: 1`.
         status: String,
-        /// `; it said: ...`, or empty.
-        said: String,
+        /// `; its standard error ends with: ...`, or empty.
+        stderr: String,
     },
 
     /// No reply within the time limit.
-    #[error("the MCP server did not answer {method} within {} s{said}; increase its time limit", within.as_secs_f64())]
+    #[error("the MCP server did not answer {method} within {} s{stderr}; increase its time limit", within.as_secs_f64())]
     Timeout {
         /// The request.
         method: &'static str,
         /// The time limit.
         within: Duration,
-        /// `; it said: ...`, or empty.
-        said: String,
+        /// `; its standard error ends with: ...`, or empty.
+        stderr: String,
     },
 
     /// A message violates the protocol.

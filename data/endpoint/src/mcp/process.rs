@@ -21,11 +21,11 @@ const GRACE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(20);
 
 /// Number of the last bytes of standard error that are kept.
-const SAID_BYTES: usize = 4096;
+const STDERR_BYTES: usize = 4096;
 
-/// Messages that wait to be processed, each up to the size limit. A server that sends more is not
-/// read meanwhile.
-const WAITING: usize = 1;
+/// Number of lines that wait to be processed, each up to the size limit. While the queue is full,
+/// the server's output is not read.
+const QUEUED_LINES: usize = 1;
 
 /// A line from a server.
 #[derive(Debug)]
@@ -45,9 +45,9 @@ pub(super) struct ServerProcess {
     /// `None` once the input is closed.
     input: Option<SyncSender<Vec<u8>>>,
     lines: Receiver<Line>,
-    said: Arc<Mutex<VecDeque<u8>>>,
+    stderr: Arc<Mutex<VecDeque<u8>>>,
     /// Reads standard error to its end.
-    listening: JoinHandle<()>,
+    stderr_reader: JoinHandle<()>,
     has_ended: bool,
     /// The processes it started, including those that left its process group.
     descendants: Descendants,
@@ -73,17 +73,17 @@ impl ServerProcess {
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (input, to_write) = sync_channel(MCP_UNREAD_MESSAGES);
-        let (line_sender, lines) = sync_channel(WAITING);
+        let (line_sender, lines) = sync_channel(QUEUED_LINES);
         let stderr_bytes = Arc::default();
         write_lines(stdin.ok_or_else(without)?, to_write);
         read_lines(stdout.ok_or_else(without)?, max_line_bytes, line_sender);
-        let listening = keep_last_bytes(stderr.ok_or_else(without)?, Arc::clone(&stderr_bytes));
+        let stderr_reader = keep_last_bytes(stderr.ok_or_else(without)?, Arc::clone(&stderr_bytes));
         Ok(Self {
-            listening,
+            stderr_reader,
             child,
             input: Some(input),
             lines,
-            said: stderr_bytes,
+            stderr: stderr_bytes,
             has_ended: false,
             descendants,
         })
@@ -123,17 +123,17 @@ impl ServerProcess {
         }
     }
 
-    /// Whether there will be no more lines.
+    /// Whether no further lines will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The end of its standard error without secrets, formatted as the end of a message: `; it
-    /// said: ...`.
+    /// The end of its standard error without secrets, formatted as the end of a message: `; its
+    /// standard error ends with: ...`.
     pub(super) fn stderr_excerpt(&self, redactor: &Redactor) -> String {
-        let stderr_bytes = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let stderr_bytes = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes: Vec<u8> = stderr_bytes.iter().copied().collect();
-        if bytes.len() == SAID_BYTES {
+        if bytes.len() == STDERR_BYTES {
             // The first word may be the end of a truncated secret.
             let n_first = bytes.iter().position(u8::is_ascii_whitespace);
             bytes.drain(..n_first.unwrap_or(bytes.len()));
@@ -148,7 +148,7 @@ impl ServerProcess {
         let last: Vec<&str> = last.copied().collect();
         match excerpt(&last.join(" ")) {
             stderr_bytes if stderr_bytes.is_empty() => String::new(),
-            stderr_bytes => format!("; it said: {stderr_bytes}"),
+            stderr_bytes => format!("; its standard error ends with: {stderr_bytes}"),
         }
     }
 
@@ -156,7 +156,7 @@ impl ServerProcess {
     pub(super) fn end_error(&mut self, redactor: &Redactor) -> McpError {
         self.finish();
         let deadline = Instant::now() + GRACE;
-        while !self.listening.is_finished() && Instant::now() < deadline {
+        while !self.stderr_reader.is_finished() && Instant::now() < deadline {
             thread::sleep(TICK);
         }
         let status = match self.child.try_wait() {
@@ -165,7 +165,7 @@ impl ServerProcess {
         };
         McpError::Ended {
             status,
-            said: self.stderr_excerpt(redactor),
+            stderr: self.stderr_excerpt(redactor),
         }
     }
 
@@ -298,7 +298,7 @@ fn keep_last_bytes(
                     let mut stderr_bytes =
                         stderr_bytes.lock().unwrap_or_else(PoisonError::into_inner);
                     stderr_bytes.extend(buffer.iter().take(n));
-                    let n_over = stderr_bytes.len().saturating_sub(SAID_BYTES);
+                    let n_over = stderr_bytes.len().saturating_sub(STDERR_BYTES);
                     stderr_bytes.drain(..n_over);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

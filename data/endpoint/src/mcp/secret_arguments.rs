@@ -1,9 +1,9 @@
 //! Finds secrets in the arguments of a server's command.
 //!
-//! An argument is a secret if its name says so: `--api-key VALUE`, `--api-key=VALUE`, or
+//! An argument is a secret if its name suggests it: `--api-key VALUE`, `--api-key=VALUE`, or
 //! `API_KEY=VALUE` and `Authorization: Bearer VALUE` as a word. The password of an address is also
-//! one. A secret without a name, such as the third word of a command, cannot be recognized; pass it
-//! in a variable of `environment` instead.
+//! a secret. A secret without a name, such as the third word of a command, cannot be recognized;
+//! pass it in a variable of `environment` instead.
 
 /// The ends of names whose values are secrets, in lower case and without `-` and `_`.
 const SECRET_ENDINGS: [&str; 6] = [

@@ -35,7 +35,7 @@ fn arguments(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn tools_of_all_pages_are_documents_and_calls_arrive_nested() {
+fn tools_of_all_pages_become_documents_and_nested_arguments_are_sent() {
     let mut shop = executor("good");
     let names: Vec<String> = shop.catalogue().iter().map(|document| document.call_name()).collect();
     assert_eq!(names, ["create_order", "order_state"]);
@@ -118,7 +118,7 @@ fn a_timed_out_call_does_not_delay_others() {
     let silent = shop.call("order_state", &arguments(json!({"order_id": 7})));
     let message = silent.exception.expect("no answer");
     assert!(
-        message.contains("did not answer tools/call within 0.3 s; it said: shop: line 0"),
+        message.contains("did not answer tools/call within 0.3 s; its standard error ends with: shop: line 0"),
         "{message}"
     );
     assert!(
@@ -218,7 +218,7 @@ fn a_servers_log_is_quoted_without_secrets() {
 }
 
 #[test]
-fn only_tools_that_read_are_called_unless_others_are_named() {
+fn only_read_only_tools_are_called_unless_others_are_allowed() {
     let careful = McpOptions {
         allow_tools: Vec::new(),
         ..options(&["good"])

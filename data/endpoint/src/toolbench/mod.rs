@@ -2,9 +2,9 @@
 //! server with its interface.
 //!
 //! Such a server accepts a `POST` with category, tool, API and the arguments as a JSON string, and
-//! returns `{"error", "response"}`. Its cache contains the same replies by the arguments as Python
-//! prints them. Calls are looked up by the meaning of their arguments, so other spellings also
-//! match.
+//! returns `{"error", "response"}`. Its cache maps arguments, as Python prints them, to the same
+//! replies. Calls are looked up by the meaning of their arguments, so arguments that are written
+//! differently also match.
 //!
 //! # Source
 //!

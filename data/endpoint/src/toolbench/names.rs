@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_benchmark() {
+    fn names_match_the_benchmark() {
         // The expected values are the output of its `standardize` and `change_name`.
         for (name, expected) in [
             ("TTSKraken", "ttskraken"),

@@ -29,7 +29,7 @@ const FILES_OF_MODELS: [&str; 19] = [
 
 /// Base names of weights, with or without shard numbers, that transformers, PEFT and vLLM look for.
 const WEIGHTS: [&str; 4] = ["model", "pytorch_model", "adapter_model", "consolidated"];
-const ENDS: [&str; 3] = [".safetensors", ".bin", ".pth"];
+const WEIGHTS_ENDINGS: [&str; 3] = [".safetensors", ".bin", ".pth"];
 
 /// Files of `existing` that belong to an earlier export of the model with the new files `new`. Empty
 /// if the new files contain no folder weights, such as a GGUF file, which is one of several in a
@@ -38,10 +38,10 @@ pub(super) fn leftover_files<'t>(existing: &'t [String], new: &[&str]) -> Vec<&'
     if !new.iter().any(|name| is_weights(name)) {
         return Vec::new();
     }
-    let is_of_model = |name: &&str| is_weights(name) || FILES_OF_MODELS.contains(name);
+    let is_model_file = |name: &&str| is_weights(name) || FILES_OF_MODELS.contains(name);
     let names = existing.iter().map(String::as_str);
     names
-        .filter(|name| is_of_model(name) && !new.contains(name))
+        .filter(|name| is_model_file(name) && !new.contains(name))
         .collect()
 }
 
@@ -65,7 +65,9 @@ fn is_gguf(name: &str) -> bool {
 /// and the same for adapters and PyTorch.
 fn is_weights(name: &str) -> bool {
     let name = name.strip_suffix(".index.json").unwrap_or(name);
-    let stem = ENDS.iter().find_map(|end| name.strip_suffix(end));
+    let stem = WEIGHTS_ENDINGS
+        .iter()
+        .find_map(|end| name.strip_suffix(end));
     let Some(stem) = stem else { return false };
     let number_part = WEIGHTS.iter().find_map(|start| stem.strip_prefix(start));
     number_part.is_some_and(|number_part| number_part.is_empty() || is_number_of(number_part))

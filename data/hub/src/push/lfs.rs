@@ -11,7 +11,7 @@ use tooltune_disk::regular_file;
 use ureq::http::Method;
 
 use super::{JSON, LocalFile, explain};
-use crate::client::{Client, Outgoing, Reopen, RequestBody, text_of};
+use crate::client::{Client, Outgoing, Reopen, RequestBody, header_text};
 use crate::error::HubError;
 use crate::event::{Event, Listener};
 use crate::fetch::in_parallel;
@@ -47,7 +47,7 @@ pub(super) fn upload(
     subject: RequestSubject<'_>,
     report: Listener<'_>,
 ) -> Result<(), HubError> {
-    for files in files.chunks(super::FILES_AT_ONCE) {
+    for files in files.chunks(super::FILES_PER_REQUEST) {
         let objects: Vec<Value> = files
             .iter()
             .map(|file| json!({"oid": file.sha256, "size": file.bytes}))
@@ -200,5 +200,5 @@ fn upload_part(
     let reply = client.with_retries(report, || client.send(&outgoing).map_err(|f| (f, false)));
     let incoming = explain(client, reply, subject, report)?;
     report(Event::Bytes(range.bytes));
-    Ok(text_of(&incoming.headers, "etag").map(str::to_owned))
+    Ok(header_text(&incoming.headers, "etag").map(str::to_owned))
 }

@@ -38,7 +38,7 @@ const MAIN: &str = "main";
 const SAMPLE_BYTES: usize = 512;
 
 /// Files per request.
-const FILES_AT_ONCE: usize = 256;
+const FILES_PER_REQUEST: usize = 256;
 
 /// The model card.
 const CARD: &str = "README.md";
@@ -181,14 +181,14 @@ impl Hub {
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let deleted = earlier::leftover_files(existing_names, &names);
         let modes = self.upload_modes(&files, subject, report)?;
-        let of_mode = |mode: UploadMode| {
+        let files_with_mode = |mode: UploadMode| {
             let files = files.iter().zip(&modes);
             files
                 .filter(move |(_, file_mode)| **file_mode == mode)
                 .map(|(file, _)| file)
         };
-        let large: Vec<&LocalFile> = of_mode(UploadMode::Large).collect();
-        let regular: Vec<&LocalFile> = of_mode(UploadMode::Regular).collect();
+        let large: Vec<&LocalFile> = files_with_mode(UploadMode::Large).collect();
+        let regular: Vec<&LocalFile> = files_with_mode(UploadMode::Regular).collect();
         let mut pushed = Pushed {
             commit: None,
             page: format!("{}/{}", self.client.endpoint(), subject.repo.page_path()),
@@ -348,7 +348,7 @@ impl Hub {
     ) -> Result<Vec<UploadMode>, HubError> {
         let url = self.preupload_url(subject);
         let mut modes = Vec::new();
-        for files in files.chunks(FILES_AT_ONCE) {
+        for files in files.chunks(FILES_PER_REQUEST) {
             let entries: Vec<Value> = files
                 .iter()
                 .map(|file| {
@@ -361,12 +361,12 @@ impl Hub {
             let answer = self.client.json(&outgoing, report);
             let (answer, _) =
                 answer.map_err(|failure| self.client.explain(failure, subject, report))?;
-            let told_of = answer["files"].as_array().cloned().unwrap_or_default();
+            let reported_files = answer["files"].as_array().cloned().unwrap_or_default();
             for file in files {
-                let of_file = told_of
+                let reported = reported_files
                     .iter()
                     .find(|entry| entry["path"] == file.name.as_str());
-                modes.push(mode_of(file, of_file, subject.repo)?);
+                modes.push(upload_mode(file, reported, subject.repo)?);
             }
         }
         Ok(modes)
@@ -443,12 +443,12 @@ fn subject(repo: &RepoName) -> RequestSubject<'_> {
         repo,
         revision: MAIN,
         file: None,
-        right: "write",
+        permission: "write",
         what: &repo.id,
     }
 }
 
-fn mode_of(
+fn upload_mode(
     file: &LocalFile,
     mode: Option<&Value>,
     repo: &RepoName,
@@ -514,8 +514,8 @@ impl LocalFile {
         let mut file = regular_file::open(&path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let mut large = Sha256::new();
-        let mut of_git = Sha1::new();
-        of_git.update(format!("blob {bytes}\0"));
+        let mut blob_hasher = Sha1::new();
+        blob_hasher.update(format!("blob {bytes}\0"));
         let (mut sample, mut chunk) = (Vec::new(), vec![0; 1 << 20]);
         loop {
             let n = file.read(&mut chunk).map_err(failed)?;
@@ -525,14 +525,14 @@ impl LocalFile {
             let n_left = SAMPLE_BYTES.saturating_sub(sample.len()).min(n);
             sample.extend_from_slice(&chunk[..n_left]);
             large.update(&chunk[..n]);
-            of_git.update(&chunk[..n]);
+            blob_hasher.update(&chunk[..n]);
         }
         Ok(Self {
             name,
             bytes,
             sample,
             sha256: hex(&large.finalize()),
-            blob_id: hex(&of_git.finalize()),
+            blob_id: hex(&blob_hasher.finalize()),
             path,
         })
     }

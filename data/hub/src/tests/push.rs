@@ -32,9 +32,9 @@ fn folder(path: &Path, files: &[(&str, &str)]) {
 fn an_export_becomes_one_commit_and_is_not_sent_twice() {
     for part_bytes in [None, Some(30_000)] {
         let machine = Machine::new();
-        machine.server.take_token(TOKEN);
+        machine.server.require_token(TOKEN);
         if let Some(bytes) = part_bytes {
-            machine.server.take_parts_of(bytes);
+            machine.server.require_parts_of(bytes);
         }
         let export = machine.dir.path().join("export");
         std::fs::create_dir_all(export.join("sub")).expect("a folder");
@@ -89,7 +89,7 @@ fn an_export_becomes_one_commit_and_is_not_sent_twice() {
 #[test]
 fn a_refused_upload_is_an_error_with_the_reason() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     let export = machine.dir.path().join("export");
     std::fs::create_dir_all(&export).expect("a folder");
     std::fs::write(export.join("x.ignored"), "x").expect("written");
@@ -120,7 +120,7 @@ fn a_refused_upload_is_an_error_with_the_reason() {
 #[test]
 fn a_commit_deletes_files_of_an_earlier_export_that_loaders_would_use() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     let hub = machine.hub_with(Some(TOKEN), false);
     let export = machine.dir.path().join("export");
     let names = || -> Vec<String> {
@@ -164,7 +164,7 @@ fn a_commit_deletes_files_of_an_earlier_export_that_loaders_would_use() {
 #[test]
 fn a_foreign_card_is_kept_unless_replacement_is_requested() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     let hub = machine.hub_with(Some(TOKEN), false);
     let export = machine.dir.path().join("export");
     let card = || {
@@ -207,7 +207,7 @@ fn a_foreign_card_is_kept_unless_replacement_is_requested() {
 #[test]
 fn a_concurrently_changed_repository_is_not_overwritten() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     let hub = machine.hub_with(Some(TOKEN), false);
     let export = machine.dir.path().join("export");
     folder(&export, &[("model.safetensors", "x")]);

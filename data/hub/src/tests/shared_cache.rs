@@ -177,7 +177,7 @@ fn a_reply_with_too_many_values_is_refused_before_parsing() {
 #[test]
 fn control_characters_in_hub_names_are_escaped() {
     let machine = Machine::new();
-    machine.server.take_token(TOKEN);
+    machine.server.require_token(TOKEN);
     let refs = "{\"branches\": [{\"name\": \"\\u001b]0;x\\u0007main\\r\\nerror: false\"}], \
                 \"tags\": [{\"name\": \"\\u009b31m\\u202e\"}]}";
     machine.server.fail("/refs", 100, Fault::Page(refs));

@@ -39,7 +39,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(super) fn new(text: &[u8]) -> Self {
         let bytes = text.to_vec();
         let starts = Vec::new();
         Self {
@@ -56,7 +56,7 @@ impl Iterator for Layers {
         let layer = self.next.take()?;
         if self.n_left > 0 {
             self.n_left -= 1;
-            self.next = undo_layer(&layer);
+            self.next = decode_layer(&layer);
         }
         Some(layer)
     }
@@ -64,12 +64,12 @@ impl Iterator for Layers {
 
 /// The string with all levels of escapes decoded.
 pub(super) fn without_layers(text: &str) -> Vec<u8> {
-    let last = Layers::of(text.as_bytes()).last();
+    let last = Layers::new(text.as_bytes()).last();
     last.map_or_else(Vec::new, |layer| layer.bytes)
 }
 
 /// The layer with one level of escapes decoded; `None` if it has none.
-fn undo_layer(layer: &Layer) -> Option<Layer> {
+fn decode_layer(layer: &Layer) -> Option<Layer> {
     let bytes = &layer.bytes;
     let is_mark = |byte: &u8| matches!(byte, b'%' | b'\\' | b'&');
     let first_mark = bytes.iter().position(is_mark)?;
@@ -199,10 +199,16 @@ fn read_backslash(text: &[u8]) -> Escape {
 
 /// `&#233;`, `&#xe9;`, `&quot;`.
 fn read_entity(text: &[u8]) -> Escape {
-    const LONGEST: usize = 10;
-    let end = text.iter().take(LONGEST).position(|byte| *byte == b';')?;
+    const MAX_ENTITY_BYTES: usize = 10;
+    let end = text
+        .iter()
+        .take(MAX_ENTITY_BYTES)
+        .position(|byte| *byte == b';')?;
     let name = std::str::from_utf8(&text[1..end]).ok()?;
-    let character = match NAMED.iter().find(|(entity_name, _)| *entity_name == name) {
+    let character = match NAMED_ENTITIES
+        .iter()
+        .find(|(entity_name, _)| *entity_name == name)
+    {
         Some((_, character)) => *character,
         None => {
             let number = name.strip_prefix('#')?;
@@ -217,7 +223,7 @@ fn read_entity(text: &[u8]) -> Escape {
 }
 
 /// HTML's names for the ASCII punctuation of keys and URLs.
-const NAMED: [(&str, char); 29] = [
+const NAMED_ENTITIES: [(&str, char); 29] = [
     ("amp", '&'),
     ("lt", '<'),
     ("gt", '>'),
