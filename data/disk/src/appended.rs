@@ -11,11 +11,11 @@ use crate::regular_file::{is_same_file, open_own};
 /// What another program did to an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Its name is gone.
+    /// The file has no name any longer.
     Removed,
-    /// Its name belongs to another file.
+    /// The name belongs to a different file.
     Replaced,
-    /// It is shorter than before.
+    /// The file is shorter than before.
     Truncated,
 }
 

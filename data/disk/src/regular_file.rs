@@ -120,7 +120,8 @@ pub fn standard_input() -> io::Result<File> {
 ///
 /// # Errors
 ///
-/// It cannot be read, is not UTF-8 (see [`NotUtf8`]), or exceeds the limit (see [`TooLarge`]).
+/// The standard input cannot be read, is not UTF-8 (see [`NotUtf8`]), or exceeds the limit (see
+/// [`TooLarge`]).
 pub fn read_standard_input(limit: Limit) -> io::Result<String> {
     let mut bytes = Vec::new();
     let mut input = io::stdin().lock().take(limit.bytes.saturating_add(1));
@@ -206,7 +207,7 @@ pub fn read_own_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>
 ///
 /// # Errors
 ///
-/// It is not a regular file, see [`NotRegular`], or the system refuses to inspect it.
+/// The path is not a regular file, see [`NotRegular`], or the system refuses to inspect it.
 pub fn is_own_there(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Err(not_regular("a symbolic link")),
@@ -424,7 +425,7 @@ mod tests {
         let error = read(&path, at_most(3)).expect_err("too large").to_string();
         assert!(error.contains("more than 3 bytes"), "{error}");
         assert!(error.contains("SOME_BYTES in docs/limits.md"), "{error}");
-        // Its length is 0 although it has content.
+        // The length of this file is 0, although it has content.
         let kernel = Path::new("/proc/self/status");
         if kernel.exists() {
             assert!(

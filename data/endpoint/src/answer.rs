@@ -74,7 +74,8 @@ pub(super) enum InvalidReply {
 ///
 /// # Errors
 ///
-/// It is not the protocol's JSON, or has no message. The reason contains its first characters.
+/// The body is not the protocol's JSON, or has no message. The reason contains its first
+/// characters.
 pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
     let other = |reason: String| Err(InvalidReply::Other(reason));
     if body.trim().is_empty() {

@@ -116,7 +116,7 @@ impl RepoCache {
     ///
     /// # Errors
     ///
-    /// Its name belongs to something else, such as a link.
+    /// The name of the blob belongs to something else, such as a link.
     pub(crate) fn has_blob(&self, file: &ListedFile) -> Result<bool, HubError> {
         let path = self.blob(file.hash());
         let is_there = regular_file::is_own_there(&path).map_err(HubError::io("read", &path))?;
@@ -128,7 +128,8 @@ impl RepoCache {
     ///
     /// # Errors
     ///
-    /// Its path leads outside the repository's blobs, or to something that is not a file.
+    /// The path of the file leads outside the repository's blobs, or to something that is not a
+    /// file.
     pub(crate) fn has_file(
         &self,
         commit: &str,

@@ -124,7 +124,7 @@ impl PartialDownload {
 ///
 /// # Errors
 ///
-/// The hub does not serve it or serves another hash, or the cache cannot be written.
+/// The hub does not serve the file or serves a different hash, or the cache cannot be written.
 pub(crate) fn fetch_file(
     client: &Client,
     cache: &RepoCache,

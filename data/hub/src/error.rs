@@ -29,7 +29,7 @@ pub enum HubError {
         "HF_ENDPOINT {given:?} is not an address; set it to scheme and host, such as https://huggingface.co"
     )]
     BadEndpoint {
-        /// Its value, without secrets.
+        /// The value of the variable, without secrets.
         given: String,
     },
 
@@ -84,7 +84,7 @@ pub enum HubError {
         repo: RepoName,
         /// The requested revision.
         revision: String,
-        /// Its branches and tags.
+        /// The branches and tags of the repository.
         known: Vec<String>,
     },
 
@@ -104,7 +104,7 @@ pub enum HubError {
     NoFileNamed {
         /// The repository.
         repo: RepoName,
-        /// Its row files.
+        /// The row files of the data set.
         known: Vec<String>,
     },
 
@@ -121,7 +121,7 @@ pub enum HubError {
         tag: String,
         /// Number of matching files.
         n: usize,
-        /// Its GGUF files.
+        /// The GGUF files of the repository.
         known: Vec<String>,
     },
 
@@ -290,7 +290,7 @@ pub enum HubError {
     LinkOutside {
         /// The link.
         path: PathBuf,
-        /// Its target.
+        /// The target of the link.
         target: PathBuf,
     },
 
@@ -336,7 +336,7 @@ pub enum HubError {
     /// A file or folder of this machine.
     #[error("{path}: cannot {doing}: {source}", path = path.display())]
     Io {
-        /// Its path.
+        /// Path of the file or folder.
         path: PathBuf,
         /// The failed operation.
         doing: &'static str,

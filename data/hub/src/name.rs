@@ -136,17 +136,17 @@ impl RepoName {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Its path in an API, such as `api/models/owner/name`.
+    /// The path of the repository in an API, such as `api/models/owner/name`.
     pub(crate) fn api_path(&self) -> String {
         format!("api/{}/{}", self.kind.plural(), self.id)
     }
 
-    /// Its path in URLs of pages and files.
+    /// The path of the repository in URLs of pages and files.
     pub(crate) fn page_path(&self) -> String {
         format!("{}{}", self.kind.prefix(), self.id)
     }
 
-    /// Its folder in the cache.
+    /// The folder of the repository in the cache.
     pub(crate) fn folder(&self) -> String {
         format!("{}--{}", self.kind.plural(), self.id.replace('/', "--"))
     }
@@ -216,7 +216,7 @@ impl HubName {
     ///
     /// # Errors
     ///
-    /// It begins with `hf://` but is not a model name.
+    /// The string begins with `hf://` but is not a model name.
     pub fn parse_model(text: &str) -> Result<Option<Self>, NameError> {
         if let Some(after_scheme) = text.strip_prefix(SCHEME) {
             let after_scheme = after_scheme.strip_prefix("models/").unwrap_or(after_scheme);
@@ -288,7 +288,7 @@ impl HubName {
     ///
     /// # Errors
     ///
-    /// It begins with `hf://` but is not a file of a data set.
+    /// The string begins with `hf://` but is not a file of a data set.
     pub fn parse_rows(text: &str) -> Result<Option<Self>, NameError> {
         let Some(after_scheme) = text.strip_prefix(SCHEME) else {
             return Ok(None);

@@ -92,7 +92,7 @@ pub enum Fault {
     Silence,
     /// This page is sent instead of the reply.
     Page(&'static str),
-    /// This header has another value.
+    /// This header has a different value.
     Header(&'static str, String),
 }
 
@@ -148,7 +148,7 @@ impl TestHub {
         }
     }
 
-    /// Its address.
+    /// The address of the hub.
     pub fn url(&self) -> String {
         self.hub.url()
     }

@@ -18,7 +18,7 @@ const MAX_FIT_LEVELS: usize = 3;
 
 /// Returns `gold` with the keys of every object in the order of the schema's `properties`.
 ///
-/// It follows nested objects, array items (`items`, `prefixItems`), values under
+/// The schema is followed into nested objects, array items (`items`, `prefixItems`), values under
 /// `patternProperties` and `additionalProperties`, `allOf`, `anyOf`, `oneOf`, and local references
 /// (`#/$defs/...`, or any pointer into the same schema; up to draft 7, keywords next to `$ref` are
 /// ignored). An object from `const` or `enum` keeps the order written there. Keys that the schema

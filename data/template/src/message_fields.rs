@@ -99,7 +99,7 @@ pub enum MessageFieldError {
     NoTextPart {
         /// Path of the part, such as `messages[0].content[1]`.
         field: String,
-        /// Its type.
+        /// The type of the part.
         kind: String,
     },
 

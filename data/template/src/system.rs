@@ -28,8 +28,8 @@ impl Conversation {
 impl ChatTemplate {
     /// Returns the default system message that the template writes for a conversation without one.
     ///
-    /// Its position is found by rendering a conversation with a system message. A template that
-    /// fails on such a message, or prints it elsewhere, has no default.
+    /// The position of the default is found by rendering a conversation with a system message. A
+    /// template that fails on such a message, or prints it elsewhere, has no default.
     pub fn default_system(&self, conversation: &Conversation) -> Option<String> {
         let render = |conversation: &Conversation| {
             let text = self.render(conversation, GenerationPrompt::Omit);

@@ -87,9 +87,9 @@ pub(super) fn space_after_closed_thought(prompt: &str) -> Option<&str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThoughtComparison {
     Same,
-    /// It renders fewer than the text contains.
+    /// The rendering has fewer thoughts than the text.
     LeftOut(&'static str),
-    /// It adds another one.
+    /// The rendering has an additional thought.
     Added(&'static str),
 }
 

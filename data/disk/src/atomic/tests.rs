@@ -104,7 +104,7 @@ fn the_next_writer_removes_files_of_a_killed_writer() {
         names.sort();
         names
     };
-    // One is still being written; the others are abandoned or have another name.
+    // One file is still being written; the others are abandoned or have a different name.
     for name in [".a.tmp-1", ".a.tmp-2", ".b.tmp-1", ".a.tmp-notes"] {
         fs::write(dir.path().join(name), "half").unwrap();
     }

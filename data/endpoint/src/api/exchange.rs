@@ -12,7 +12,7 @@ use crate::http::{HttpFault, HttpReply, Origin, redirect_target};
 pub(super) enum CallFailure {
     /// The call or the server's redirects are invalid.
     Refused(String),
-    /// It is unknown what the reply would have been.
+    /// There is no reply, and the server may have executed the call.
     Unanswered(String),
 }
 

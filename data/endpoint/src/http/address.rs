@@ -97,7 +97,8 @@ impl BaseUrl {
     ///
     /// # Errors
     ///
-    /// It is not an absolute http or https URL, or has a user name, a query string or a fragment.
+    /// The text is not an absolute http or https URL, or has a user name, a query string or a
+    /// fragment.
     pub(crate) fn parse(option: &'static str, text: &str) -> Result<Self, HttpConfigError> {
         let text = text.trim().trim_end_matches('/');
         let redacted = without_secrets(text);

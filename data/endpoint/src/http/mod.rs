@@ -52,7 +52,7 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
 ///
 /// # Errors
 ///
-/// It is not above 0, or exceeds a day.
+/// The time is not above 0, or exceeds a day.
 pub(crate) fn checked_secs(field: &'static str, secs: f64) -> Result<Duration, HttpConfigError> {
     const DAY: f64 = 86_400.0;
     if !(secs > 0.0 && secs <= DAY) {
@@ -68,7 +68,7 @@ pub(crate) fn checked_secs(field: &'static str, secs: f64) -> Result<Duration, H
 ///
 /// # Errors
 ///
-/// It is 0.
+/// The number is 0.
 pub(crate) fn checked_bytes(field: &'static str, bytes: usize) -> Result<usize, HttpConfigError> {
     if bytes == 0 {
         let reason = "is 0, so nothing could be read; give at least 1".to_owned();

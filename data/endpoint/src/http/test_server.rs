@@ -38,9 +38,9 @@ pub struct Received {
 pub enum Answer {
     /// Status, additional headers and body; the length is added.
     Reply(u16, Vec<(String, String)>, Vec<u8>),
-    /// These bytes, then the end of the connection.
+    /// Sends these bytes, then closes the connection.
     Raw(Vec<u8>),
-    /// These bytes, then one byte after each pause until the client disconnects.
+    /// Sends these bytes, then one byte after each pause until the client disconnects.
     Drip(Vec<u8>, Duration),
     /// No reply until the client gives up.
     Hang,

@@ -149,7 +149,7 @@ mod linux {
     }
 
     impl Process {
-        /// Its current process ID.
+        /// The process ID.
         pub(super) fn id(&self) -> u32 {
             self.id
         }

@@ -22,7 +22,7 @@ pub(super) enum Message {
     },
     /// A request from the server.
     Request {
-        /// Its ID, which the reply repeats.
+        /// The ID of the request, which the reply repeats.
         id: Value,
         /// The method.
         method: String,

@@ -356,7 +356,7 @@ fn a_server_and_its_descendants_end_with_the_client() {
         let ids: Vec<&str> = text.split(' ').collect();
         assert!(ids.iter().all(|pid| is_alive(pid)), "{text}");
         drop(client);
-        // Its new parent reaps the child.
+        // The new parent of the child reaps it.
         let deadline = Instant::now() + Duration::from_secs(5);
         while ids.iter().any(|pid| is_alive(pid)) {
             assert!(Instant::now() < deadline, "{mode}: {text} still live");

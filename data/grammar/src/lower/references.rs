@@ -11,7 +11,8 @@ impl Lowerer {
     ///
     /// # Errors
     ///
-    /// It is not a string, or its target is outside the document or does not exist.
+    /// The value of `$ref` is not a string, or its target is outside the document or does not
+    /// exist.
     pub(super) fn reference<'s>(
         &mut self,
         document: &mut Document<'s>,

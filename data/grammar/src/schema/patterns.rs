@@ -128,7 +128,7 @@ fn literal_beginning(pattern: &str) -> Option<String> {
 ///
 /// # Errors
 ///
-/// It cannot be compiled, or is too large.
+/// The expression cannot be compiled, or is too large.
 pub(crate) fn compile(expression: &RegexAst) -> Result<Regex, GrammarError> {
     let mut builder = RegexBuilder::new();
     let regex = builder

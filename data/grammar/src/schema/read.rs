@@ -17,7 +17,7 @@ const MAX_MEETING_LEVELS: usize = 128;
 ///
 /// # Errors
 ///
-/// It is too large, or two of its key patterns overlap.
+/// The schema is too large, or two of its key patterns overlap.
 pub(crate) fn read(lowered: &Map<String, Value>) -> Result<Schemas, GrammarError> {
     let definitions = lowered.get("$defs").and_then(Value::as_object);
     let definitions: Vec<&Value> = definitions.into_iter().flat_map(Map::values).collect();

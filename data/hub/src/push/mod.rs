@@ -102,13 +102,13 @@ struct ExistingFiles {
 /// A file to upload.
 #[derive(Debug)]
 struct LocalFile {
-    /// Its path in the repository.
+    /// Path of the file in the repository.
     name: String,
     path: PathBuf,
     bytes: u64,
     sample: Vec<u8>,
     sha256: String,
-    /// Its git blob hash.
+    /// The git blob hash of the file.
     blob_id: String,
 }
 
@@ -321,7 +321,7 @@ impl Hub {
             .json(&Outgoing::post(url, JSON, body.as_bytes()), report);
         match reply {
             Ok(_) => Ok(()),
-            // It exists already.
+            // The repository exists already.
             Err(Failure::RefusedReply(refused)) if refused.status == 409 => Ok(()),
             // A token for this one repository cannot create repositories; the next request shows
             // whether it exists.

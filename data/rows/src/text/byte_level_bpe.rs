@@ -63,8 +63,8 @@ impl ByteLevelBpe {
     ///
     /// # Errors
     ///
-    /// It is not a byte-level BPE, its pre-tokenizer or normalizer has no GGUF name, or it has more
-    /// than `n_tokens` tokens.
+    /// The model is not a byte-level BPE, its pre-tokenizer or normalizer has no GGUF name, or it
+    /// has more than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
         let no_equivalent = |feature: &str| VocabularyError::NoGgufEquivalent {
             what: feature.to_owned(),

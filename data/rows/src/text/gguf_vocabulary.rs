@@ -92,7 +92,7 @@ pub enum VocabularyError {
         /// Length of the token in bytes.
         n_bytes: usize,
     },
-    /// A `tokenizer.json` of another kind.
+    /// A `tokenizer.json` with a feature that GGUF cannot express.
     #[error(
         "tokenizer.json has {what}, which a GGUF file cannot express; train on a GGUF base, or export \
          --to merged and convert that folder with llama.cpp"

@@ -25,7 +25,7 @@ pub struct RoundTripMismatch {
     pub lost: String,
     /// The end of the text before it.
     pub before: String,
-    /// The decoded text from there.
+    /// The decoded text from that position on.
     pub decoded: String,
 }
 

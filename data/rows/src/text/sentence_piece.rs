@@ -66,8 +66,8 @@ impl SentencePiece {
     ///
     /// # Errors
     ///
-    /// It has features that llama.cpp does not support for such a vocabulary, its merges do not
-    /// follow from scores, or it has more than `n_tokens` tokens.
+    /// The file has features that llama.cpp does not support for such a vocabulary, its merges do
+    /// not follow from scores, or it has more than `n_tokens` tokens.
     pub fn from_json(json: &str, n_tokens: usize) -> Result<Self, VocabularyError> {
         let no_equivalent = |feature: &str| VocabularyError::NoGgufEquivalent {
             what: feature.to_owned(),

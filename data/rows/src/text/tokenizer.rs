@@ -79,7 +79,7 @@ impl Tokenizer {
 
     /// Wraps a tokenizer that was built elsewhere, for example from a GGUF file.
     ///
-    /// Its post-processor determines the tokens added to plain text. `add_bos_token` in
+    /// The post-processor determines the tokens added to plain text. `add_bos_token` in
     /// `tokenizer_config.json` has no effect: transformers 5.23 ignores it if there is a
     /// `tokenizer.json` (`tokenization_utils_base.py`, `_from_pretrained`).
     pub fn from_tokenizers(inner: tokenizers::Tokenizer) -> Self {
