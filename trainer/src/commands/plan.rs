@@ -134,7 +134,7 @@ fn plan_retriever_run(
         return refuse_too_large(config, &needs);
     }
     let mut rows = PlanTable::new();
-    rows.retriever_of(config);
+    rows.add_retriever(config);
     rows.retriever(&retriever);
     rows.checkpoints(config, &needs);
     rows.add("device", device_text(config, &device));
@@ -234,12 +234,12 @@ impl PlanTable {
         print_line(&self.0.trim_fmt())
     }
 
-    fn model_of(&mut self, config: &Config) {
+    fn add_model(&mut self, config: &Config) {
         let model = config.model.as_ref().map(|model| &model.model_name_or_path);
         self.path("model", model);
     }
 
-    fn retriever_of(&mut self, config: &Config) {
+    fn add_retriever(&mut self, config: &Config) {
         let retriever = config.retriever.as_ref();
         self.path(
             "retriever",
@@ -302,7 +302,7 @@ impl PlanTable {
     fn counts(&mut self, config: &Config, preparation: &Preparation, plan: &Plan) {
         let report = &preparation.report;
         let training = &plan.training;
-        self.model_of(config);
+        self.add_model(config);
         self.weights(&plan.needs);
         self.add(
             "examples",
@@ -372,7 +372,7 @@ impl PlanTable {
     }
 
     fn outline(&mut self, config: &Config, model: &DecoderConfig, outline: &Outline) {
-        self.model_of(config);
+        self.add_model(config);
         self.add(
             "shape",
             format!(
@@ -411,7 +411,7 @@ impl PlanTable {
         retriever: &RetrieverOutline,
         length: RunLength,
     ) {
-        self.retriever_of(config);
+        self.add_retriever(config);
         let assumed = if retriever.is_assumed {
             ", assuming the size of all-MiniLM-L6-v2: its folder does not exist"
         } else {

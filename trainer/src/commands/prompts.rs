@@ -22,7 +22,7 @@ use crate::cli::{GenerateArgs, TurnChoice};
 use crate::config::{Config, DataFormat, OnEmpty};
 use crate::error::Error;
 use crate::eval::constraints::{RequestedConstraint, shown_schema};
-use crate::rows::{ReadingReport, asked_rows, missing_system};
+use crate::rows::{ReadingReport, missing_system, prompt_rows};
 use crate::settings;
 
 /// A prompt, and its last messages for display.
@@ -226,7 +226,7 @@ fn row_prompts(
     base: &BaseModel,
     device: &Device,
 ) -> Result<Vec<DisplayedPrompt>, Error> {
-    let rows = asked_rows(config, device, &mut ReadingReport::default())?;
+    let rows = prompt_rows(config, device, &mut ReadingReport::default())?;
     let mut all = Vec::with_capacity(rows.len());
     let mut n_left_out = 0;
     for row in &rows {

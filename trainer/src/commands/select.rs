@@ -52,7 +52,7 @@ pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<
     };
     let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
     let mut ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
-    let was = best_of(&run_dir)?;
+    let was = read_best(&run_dir)?;
     break_ties(args, &run_dir, was.as_ref(), &mut ranked)?;
     let Some(&Ranked { step, value }) = ranked.first() else {
         return Err(no_such_metric(args, &lines));
@@ -95,7 +95,7 @@ pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<
 }
 
 /// Reads `BEST`; `None` if it is damaged, because the selection rewrites it.
-fn best_of(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
+fn read_best(run_dir: &RunDir) -> Result<Option<Pointer>, Error> {
     match run_dir.best() {
         Ok(best) => Ok(best),
         Err(error @ CheckpointError::DamagedPointer { .. }) => {
@@ -209,7 +209,7 @@ fn evaluate_checkpoint(
         let folder = folder.join(name.file_name().unwrap_or_default());
         let from = format!("{inputs}\n{}", checkpoint.digest()?);
         let from = sha256_bytes(from.as_bytes());
-        let values = match values_of(&folder, &from)? {
+        let values = match read_values(&folder, &from)? {
             Some(values) => values,
             None => {
                 eprint_line(&format!("evaluating {}", name.display()))?;
@@ -245,7 +245,7 @@ fn inputs(config: &Config) -> Result<String, Error> {
 }
 
 /// Reads the stored values of a folder if the inputs are unchanged.
-fn values_of(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
+fn read_values(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
     let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
     let Some(bytes) = found.map_err(Error::io(&path, "read"))? else {

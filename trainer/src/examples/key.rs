@@ -37,11 +37,11 @@ const DATE_FUNCTION: &str = "strftime_now";
 pub(super) struct Key {
     /// Key in hex.
     pub(super) name: String,
-    files: Vec<Stamp>,
+    files: Vec<FileState>,
 }
 
 /// State of a file: size and modification time.
-type Stamp = (u64, Option<SystemTime>);
+type FileState = (u64, Option<SystemTime>);
 
 /// Computes the key for a config; `None` if its examples depend on computations on a device.
 ///
@@ -61,7 +61,7 @@ pub(super) fn of(
     if is_ranked {
         return Ok(None);
     }
-    let stamps = stamps(files)?;
+    let file_states = file_states(files)?;
     let settings = flat(config).into_iter();
     let settings: Vec<(String, String)> = settings
         .filter(|(path, _)| TABLES.iter().any(|table| path.starts_with(table)))
@@ -103,7 +103,7 @@ pub(super) fn of(
     });
     Ok(Some(Key {
         name: sha256_bytes(key.to_string().as_bytes()),
-        files: stamps,
+        files: file_states,
     }))
 }
 
@@ -114,16 +114,16 @@ impl Key {
     ///
     /// A file is missing.
     pub(super) fn is_current(&self, files: &RowFiles) -> Result<bool, Error> {
-        Ok(stamps(files)? == self.files)
+        Ok(file_states(files)? == self.files)
     }
 }
 
-fn stamps(files: &RowFiles) -> Result<Vec<Stamp>, Error> {
-    let stamps = files.paths().map(|path| {
+fn file_states(files: &RowFiles) -> Result<Vec<FileState>, Error> {
+    let file_states = files.paths().map(|path| {
         let metadata = std::fs::metadata(path).map_err(Error::io(path, "read"))?;
         Ok((metadata.len(), metadata.modified().ok()))
     });
-    stamps.collect()
+    file_states.collect()
 }
 
 /// SHA-256 of the running program; `None` if its file can no longer be read.

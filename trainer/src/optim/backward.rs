@@ -231,8 +231,8 @@ impl<'a, 'w> Progress<'a, 'w> {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let n_blocks = count(pass.decoder.blocks.len());
         let n_adapted = n_blocks.saturating_sub(count(pass.first_adapted));
-        let n_again = n_adapted.saturating_sub(count(n_kept));
-        let all = Self::FORWARD * (n_blocks + n_again) + Self::BACKWARD * n_adapted;
+        let n_recomputed = n_adapted.saturating_sub(count(n_kept));
+        let all = Self::FORWARD * (n_blocks + n_recomputed) + Self::BACKWARD * n_adapted;
         Self {
             done: 0,
             all: all.max(1),

@@ -91,14 +91,14 @@ impl TieBreak<'_> {
             equals.sort_by(|a, b| {
                 let is_best = |one: &Ranked| self.best == Some(one.step);
                 let best = is_best(b).cmp(&is_best(a));
-                best.then_with(|| self.by_own(a.step, b.step))
+                best.then_with(|| self.by_own_metric(a.step, b.step))
                     .then(a.step.cmp(&b.step))
             });
         }
     }
 
     /// Better value first; checkpoints without a value last.
-    fn by_own(&self, a: u64, b: u64) -> Ordering {
+    fn by_own_metric(&self, a: u64, b: u64) -> Ordering {
         let own = |step: u64| {
             let at_step = self.own.iter().find(|one| one.step == step);
             at_step.map(|one| one.value)
@@ -223,14 +223,14 @@ fn stops_early(eval: &EvalConfig, values: &[(u64, f64)]) -> Option<u64> {
             -value
         }
     });
-    let n_without = without_gain(gains, threshold);
+    let n_without = n_without_improvement(gains, threshold);
     (n_without >= eval.early_stopping_patience?).then_some(n_without)
 }
 
 /// Number of latest values that did not exceed the best earlier value by more than the threshold.
 /// This is the rule of transformers' `EarlyStoppingCallback` (`trainer_callback.py`, 5.23), except
 /// that evaluations without the metric are ignored.
-fn without_gain(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
+fn n_without_improvement(values: impl Iterator<Item = f64>, threshold: f64) -> u64 {
     let (mut best, mut n_without) = (f64::NEG_INFINITY, 0);
     for value in values {
         n_without = if value - best > threshold {
@@ -292,7 +292,7 @@ mod tests {
             (&[0.5, 0.6, 0.75], 0.2, 2),
             (&[0.5, 0.6, 0.81], 0.2, 0),
         ] {
-            let n_without = without_gain(values.iter().copied(), threshold);
+            let n_without = n_without_improvement(values.iter().copied(), threshold);
             assert_eq!(n_without, expected, "{values:?}");
         }
     }

@@ -209,7 +209,7 @@ pub fn eval_rows(
 /// # Errors
 ///
 /// As for [`eval_rows`].
-pub fn asked_rows(
+pub fn prompt_rows(
     config: &Config,
     device: &Device,
     report: &mut ReadingReport,

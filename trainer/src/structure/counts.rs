@@ -16,7 +16,7 @@ pub struct Counts {
     /// Rows that cannot be read.
     pub n_broken: usize,
     /// Rows whose completion was requested a second time.
-    pub n_again: usize,
+    pub n_retried: usize,
     /// Texts of the first model that were cut off at its token limit.
     pub n_cut_texts: usize,
     /// Generated tokens.
@@ -118,10 +118,10 @@ impl Counts {
                 self.n_unenforced
             ));
         }
-        if self.n_again > 0 {
+        if self.n_retried > 0 {
             lines.push(format!(
                 "{} generated again, because a schema or format that is not enforced was violated",
-                counted(self.n_again, "text")
+                counted(self.n_retried, "text")
             ));
         }
         if self.n_blank > 0 {

@@ -272,7 +272,7 @@ impl<'a> Structuring<'a> {
             stream.counts.n_tokens += completion.n_tokens;
             match self.next(job, completion) {
                 Next::Attempt(attempt) => {
-                    stream.counts.n_again += usize::from(attempt.is_retry());
+                    stream.counts.n_retried += usize::from(attempt.is_retry());
                     next[idx] = Some(attempt);
                     Ok(())
                 }
