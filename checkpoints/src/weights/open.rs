@@ -68,7 +68,7 @@ impl Weights {
     /// # Errors
     ///
     /// - No such file is found.
-    /// - A file is truncated, has another format or version, or its header is invalid.
+    /// - A file is truncated, has an unsupported format or version, or its header is invalid.
     /// - A shard named in the index is absent, or lacks a tensor that the index assigns to it.
     /// - A GGUF tensor has an unsupported data type. The error names it.
     pub fn open(path: &Path) -> Result<Weights, CheckpointError> {

@@ -560,7 +560,7 @@ pub(super) fn attach(
 ///
 /// # Errors
 ///
-/// The adapter belongs to another model.
+/// The adapter belongs to a different model.
 pub(super) fn attach_adapter(
     decoder: &mut Decoder,
     adapter: &Adapter,

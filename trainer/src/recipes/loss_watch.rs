@@ -25,8 +25,8 @@ struct Best {
 }
 
 impl LossWatch {
-    /// Adds the loss of a step and returns a warning if the loss has risen too far. The warning
-    /// repeats only after another rise by the same ratio.
+    /// Adds the loss of a step and returns a warning if the loss has risen too far. The warning is
+    /// repeated only after a further rise by the same ratio.
     pub(super) fn take(&mut self, step: u64, loss: f64, rate_key: &str) -> Option<String> {
         // Steps without an update have their own warnings.
         if !loss.is_finite() {

@@ -157,7 +157,7 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
 ///
 /// # Errors
 ///
-/// The directory is not writable, its config cannot be read, or it belongs to another run.
+/// The directory is not writable, its config cannot be read, or it belongs to a different run.
 pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     let dir = config.train.output_dir.clone();
     check_writable(&dir).map_err(|(path, error)| {

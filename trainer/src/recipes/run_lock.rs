@@ -252,7 +252,7 @@ impl RunLock {
     }
 
     /// Checks that a command uses the same models and prompts as the run at `run_path`, a run or
-    /// checkpoint. For a base model at another path, only the weights are compared.
+    /// checkpoint. For a base model at a different path, only the weights are compared.
     ///
     /// # Errors
     ///

@@ -69,7 +69,7 @@ pub fn write(run: &RetrieverRun<'_>, dir: &Path) -> Result<(), CheckpointError> 
 ///
 /// # Errors
 ///
-/// A file is missing or damaged, or belongs to another encoder.
+/// A file is missing or damaged, or belongs to a different encoder.
 pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(), Error> {
     let path = dir.join(STATE_FILE);
     let bytes = regular_file::read(&path, RUN_FILE_BYTES).map_err(Error::io(&path, "read"))?;
@@ -104,7 +104,7 @@ pub fn read(run: &mut RetrieverRun<'_>, dir: &Path, device: &Device) -> Result<(
 ///
 /// # Errors
 ///
-/// A file is missing or damaged, or belongs to another encoder.
+/// A file is missing or damaged, or belongs to a different encoder.
 pub fn encoder(
     config: &Config,
     checkpoint: &Path,
