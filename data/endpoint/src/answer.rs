@@ -172,7 +172,7 @@ fn message_text(message: &Value) -> Option<String> {
     match message.get("content") {
         None | Some(Value::Null) => Some(String::new()),
         Some(Value::String(text)) => Some(text.clone()),
-        // A list of parts as in requests: texts are concatenated, other parts are skipped.
+        // A list of parts as in requests: text parts are concatenated, other parts are skipped.
         Some(Value::Array(parts)) => {
             let mut text = String::new();
             for part in parts {

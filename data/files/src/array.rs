@@ -62,7 +62,7 @@ impl fmt::Debug for ArrayItems {
 }
 
 impl ArrayItems {
-    /// Reads a text that begins with a bracket.
+    /// Reads text that begins with a bracket.
     pub(crate) fn new(path: &Path, reader: Box<dyn BufRead + Send>) -> Self {
         Self {
             path: path.to_owned(),

@@ -68,7 +68,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Records>, ReadError> {
     open_text(path, text).map_err(unreadable)
 }
 
-/// Opens a text as an array if its first character is a bracket, otherwise as JSON Lines.
+/// Opens text as an array if its first character is a bracket, otherwise as JSON Lines.
 fn open_text(path: &Path, mut text: Box<dyn BufRead + Send>) -> io::Result<Box<dyn Records>> {
     let start = text.fill_buf()?;
     let start = start.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(start);

@@ -32,8 +32,8 @@ impl Grammar {
     ///
     /// Every completion is one JSON value that is valid under the schema and has no duplicate key.
     /// Keys are in schema order. Strings and numbers are spelled as in Python's `json.dumps`,
-    /// numbers optionally in other spellings. docs/constrained.md lists the valid texts that are
-    /// never generated.
+    /// numbers optionally in other spellings. docs/constrained.md lists valid JSON that is never
+    /// generated.
     ///
     /// # Errors
     ///

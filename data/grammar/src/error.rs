@@ -11,7 +11,7 @@ pub enum GrammarError {
         /// The cause.
         reason: String,
     },
-    /// The tokenizer fails on a text.
+    /// The tokenizer fails on a string.
     #[error(transparent)]
     Text(#[from] DataError),
     /// The schema is invalid, or has a condition that constraints do not enforce.

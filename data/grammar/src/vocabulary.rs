@@ -18,7 +18,7 @@ const MAX_ITEMS_IN_ROW: usize = 20_000;
 /// are cached, so few steps of a pattern with long repetitions need this much.
 const STEP_LEXER_FUEL: u64 = 10_000_000;
 
-/// A text that is encoded and decoded to check the tokens' bytes.
+/// A string that is encoded and decoded to check the tokens' bytes.
 const PROBE: &str = "{\"k\": [1, -2.5e3, true, null, \"é 東京 😀 \\n\"]}\n\tx  y";
 
 /// A model's tokens with their bytes; cheap to clone.
@@ -42,8 +42,8 @@ struct VocabularyData {
 
 impl Vocabulary {
     /// Builds the trie of a model with `n_logits` logits, which can be more or fewer than the
-    /// tokenizer's tokens. IDs without a token are never allowed, special tokens never within a
-    /// text, and all of `stop_ids` exactly where a text is complete.
+    /// tokenizer's tokens. IDs without a token are never allowed. Special tokens are never allowed
+    /// inside a completion, and all of `stop_ids` are allowed exactly where it is complete.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Vocabulary {
         &self.inner.stop_ids
     }
 
-    /// The bytes of a token in a text: empty for special tokens, for IDs without a token, and for
+    /// The bytes of a token in a string: empty for special tokens, for IDs without a token, and for
     /// the byte 0xFF, which marks special tokens here and is never valid UTF-8.
     pub fn bytes(&self, id: u32) -> &[u8] {
         if id as usize >= self.inner.n_logits {

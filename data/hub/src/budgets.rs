@@ -20,7 +20,7 @@ pub(crate) const INDEX_BYTES: Limit = Limit::new("INDEX_BYTES", 64 << 20);
 pub(crate) const REGULAR_BYTES: Limit = Limit::new("REGULAR_BYTES", 32 << 20);
 
 /// Maximum JSON values of a hub reply or a cached index. A listing of a thousand files has about
-/// ten thousand, the index of the largest models a few hundred thousand.
+/// ten thousand; the indexes of the largest models have a few hundred thousand.
 pub(crate) const ANSWER_VALUES: ValueBudget = ValueBudget::new("ANSWER_VALUES", 1_000_000);
 
 /// Maximum bytes of a model card that are read to detect its author.

@@ -66,7 +66,7 @@ impl ExactJson {
     }
 }
 
-/// Parses a text like [`parse`], with numbers of any length and precision.
+/// Parses a string like [`parse`], with numbers of any length and precision.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn parse_exact(text: &str) -> Result<ExactJson, JsonError> {
     Ok(Walk::new(text).value())
 }
 
-/// A cursor over a text that is known to be valid JSON.
+/// A cursor over a string that is known to be valid JSON.
 pub(super) struct Walk<'t> {
     text: &'t str,
     at: usize,

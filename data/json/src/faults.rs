@@ -95,7 +95,7 @@ pub fn lines(shown: &[impl Fault], n_more: usize) -> String {
     lines.join("\n")
 }
 
-/// Shortens a text that may be as long as a row.
+/// Shortens a string that may be as long as a row.
 pub fn excerpt(text: &str) -> String {
     const N_CHARACTERS: usize = 200;
     match text.char_indices().nth(N_CHARACTERS) {

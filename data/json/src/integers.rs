@@ -19,7 +19,7 @@ pub struct OversizedInteger {
     pub literal: String,
 }
 
-/// Returns the first integer beyond 64 bits in a text that [`parse`](super::parse) accepts.
+/// Returns the first integer beyond 64 bits in a string that [`parse`](super::parse) accepts.
 ///
 /// In an object, only the fields selected by `is_read` are searched: fields that are never
 /// rendered may be rounded.

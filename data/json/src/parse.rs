@@ -17,7 +17,7 @@ use crate::budgets::JSON_VALUES;
 /// The deepest nesting that [`parse`] accepts; a flat object has one level.
 pub const MAX_LEVELS: usize = 127;
 
-/// The reason that a text is not one JSON value.
+/// The reason that a string is not one JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is empty or only white space.
@@ -45,7 +45,7 @@ pub enum JsonError {
 }
 
 impl JsonError {
-    /// The message for a text that is one line of a file: with the column but without the line.
+    /// The message for a string that is one line of a file: with the column but without the line.
     pub fn line_message(&self) -> String {
         match self {
             JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
@@ -54,7 +54,7 @@ impl JsonError {
     }
 }
 
-/// Parses a text that contains exactly one JSON value, with optional JSON white space around it.
+/// Parses a string that contains exactly one JSON value, with optional JSON white space around it.
 ///
 /// As in Python, the last of duplicate keys wins, at the position of the first, and `-0` is the
 /// integer 0.

@@ -1,7 +1,7 @@
 //! Makes text from servers and files safe to print: control characters that would move the cursor,
 //! change the window title or reverse the reading order are escaped.
 //!
-//! All external names and error texts in messages, log lines and progress bars go through this
+//! All external names and error messages in messages, log lines and progress bars go through this
 //! module.
 
 use std::borrow::Cow;

@@ -2,8 +2,8 @@
 //!
 //! A parsed value takes up to a hundred times the bytes of its text (`0,` becomes a number of 72
 //! bytes), so a limit on bytes does not bound memory. The count is one pass over the text without
-//! allocations or syntax checks. On a text that is not JSON it may exceed the number of values that
-//! a parser builds before the error, but it is never lower.
+//! allocations or syntax checks. For input that is not JSON, it may exceed the number of values
+//! that a parser builds before the error, but it is never lower.
 
 /// Maximum number of values in a JSON text, with the name of its constant for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl ValueBudget {
         self.values
     }
 
-    /// Counts the values of a text: numbers, strings, `true`, `false`, `null`, arrays and objects,
-    /// but not keys. Texts that are too short to exceed the budget are skipped.
+    /// Counts the values in a JSON text: numbers, strings, `true`, `false`, `null`, arrays and
+    /// objects, but not keys. Texts that are too short to exceed the budget are skipped.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ mod tests {
     fn a_text_beyond_the_budget_is_refused_with_the_limit_and_its_name() {
         let budget = ValueBudget::new("SOME_VALUES", 3);
         assert_eq!(budget.check(b"[1,2]"), Ok(()));
-        // Truncated texts are counted up to their end.
+        // Truncated strings are counted up to their end.
         for text in ["[1,2,3]", "[1,2,3", "{\"a\":[[[", "[\"\\"] {
             let result = budget.check(text.as_bytes());
             assert_eq!(result.is_err(), text != "[\"\\", "{text}");

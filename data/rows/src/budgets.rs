@@ -11,11 +11,11 @@ pub const TOKENIZER_LEVELS: usize = 32;
 /// Published models have fewer than twenty.
 pub const TOKENIZER_STEPS: usize = 100;
 
-/// Maximum factor by which the steps of a pre-tokenizer or decoder may lengthen a text in the worst
+/// Maximum factor by which the steps of a pre-tokenizer or decoder may lengthen text in the worst
 /// case. Published models reach 24.
 pub const TOKENIZER_GROWTH: usize = 100;
 
-/// Maximum bytes of normalizer output for a text; the library stores sixteen more per byte.
+/// Maximum bytes of normalizer output for text; the library stores sixteen more per byte.
 pub const TOKENIZER_TEXT_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of normalizer output for a piece of about 256 bytes: a factor of 4,000. Unicode

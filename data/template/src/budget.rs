@@ -46,7 +46,7 @@ pub struct TemplateBudgetError {
     pub exceeded: Exceeded,
 }
 
-/// Remedy for a text that is too long because of its row.
+/// Remedy for text that is too long because of its row.
 const SHORTER_ROW: &str = "shorten the row, or remove it";
 
 /// The value that exceeds a limit, and the limit.

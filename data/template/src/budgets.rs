@@ -43,6 +43,6 @@ pub const TEMPLATE_READ_BYTES: usize = 1 << 30;
 /// most 127.
 pub const TEMPLATE_VALUE_LEVELS: usize = 256;
 
-/// Maximum bytes of a rendered text and of a text to tokenize: about two million tokens, longer
+/// Maximum bytes of a rendered text and of text to tokenize: about two million tokens, longer
 /// than any model's context; tokenizing it takes about two GiB.
 pub const TEMPLATE_TEXT_BYTES: usize = 8 << 20;

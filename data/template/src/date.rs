@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for TemplateDate {
     }
 }
 
-/// A text is not a calendar date.
+/// A string is not a calendar date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoDate;
 

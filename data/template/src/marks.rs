@@ -112,7 +112,7 @@ impl MarkIndex {
 }
 
 impl MarkTable {
-    /// Surrounds a text with marks; `None` once the numbers run out.
+    /// Surrounds a string with marks; `None` once the numbers run out.
     pub(super) fn surround(&mut self, piece: Piece, text: &str) -> Option<String> {
         let number = self.add_piece(piece)?;
         Some(format!("{OPEN}{number}{text}{CLOSE}{number}"))
@@ -151,7 +151,7 @@ pub(super) fn unquoted_literal(text: &str) -> bool {
     text.starts_with(LITERAL_OPEN)
 }
 
-/// A text that was surrounded by one pair of marks, split into its parts.
+/// A string that was surrounded by one pair of marks, split into its parts.
 pub(super) struct MarkedText<'t> {
     pub(super) open: &'t str,
     pub(super) inner: &'t str,
@@ -160,7 +160,7 @@ pub(super) struct MarkedText<'t> {
     pub(super) is_literal: bool,
 }
 
-/// Splits a text that is surrounded by one pair of marks; `None` for any other.
+/// Splits a string that is surrounded by one pair of marks; `None` for any other.
 pub(super) fn split(text: &str) -> Option<MarkedText<'_>> {
     const N_BYTES: usize = 4 * (1 + N_DIGITS as usize);
     let (open, rest) = text.split_at_checked(N_BYTES)?;

@@ -39,7 +39,7 @@ pub(super) fn has_thought_tags(source: &str) -> bool {
     TAGS.iter().any(|tags| source.contains(tags.close))
 }
 
-/// Whether a text only turns thinking on or off in a generation prompt: an opening tag, a closing
+/// Whether text only turns thinking on or off in a generation prompt: an opening tag, a closing
 /// tag, both, or white space.
 pub(super) fn is_frame(text: &str) -> bool {
     let text = text.trim();

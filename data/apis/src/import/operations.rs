@@ -172,7 +172,7 @@ fn body(spec: Spec<'_>, operation: &Part<'_>) -> Result<Option<OperationBody>, T
     }))
 }
 
-/// The parameters of operation and path item; the operation's come first and take precedence.
+/// Returns the parameters of the operation, which take precedence, and then of the path item.
 fn parameters(
     spec: Spec<'_>,
     item: &PathItem<'_>,

@@ -64,8 +64,8 @@ fn host_and_port(authority: &Authority) -> Option<(String, Option<u16>)> {
     (is_plain && is_port_good && !host.is_empty()).then(|| (host, authority.port_u16()))
 }
 
-/// An address that is safe to show: the part before an `@` may be a password, and the part after
-/// `?` or `#` a key.
+/// Returns an address that is safe to show. The part before an `@` may be a password, and the part
+/// after `?` or `#` may be a key.
 pub fn without_secrets(text: &str) -> String {
     let (address, query) = match text.find(['?', '#']) {
         Some(end) => text.split_at(end),

@@ -1,4 +1,4 @@
-//! Shortens a text to its first characters on one line, for messages.
+//! Shortens text to its first characters on one line, for messages.
 
 use tooltune_json::printable;
 

@@ -75,7 +75,7 @@ fn refusal(schema: &Value) -> String {
     }
 }
 
-/// Whether a text can be generated token by token, as the tokenizer encodes it, and end the turn.
+/// Whether a string can be generated token by token, as the tokenizer encodes it, and end the turn.
 fn accepts(grammar: &Grammar, text: &str) -> bool {
     let mut ids = grammar.vocabulary().tokenizer().encode(text).unwrap().ids;
     ids.push(grammar.vocabulary().stop_ids()[0]);
@@ -136,7 +136,7 @@ fn is_in_string(text: &[u8]) -> bool {
     is_in
 }
 
-/// A text generated from random allowed tokens. After `n_free` tokens it prefers tokens that close
+/// Text generated from random allowed tokens. After `n_free` tokens it prefers tokens that close
 /// strings, objects and arrays.
 fn walk(grammar: &Grammar, seed: u64, n_free: usize) -> String {
     let vocabulary = grammar.vocabulary();

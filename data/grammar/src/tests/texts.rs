@@ -1,4 +1,4 @@
-//! The texts that a grammar allows.
+//! Strings that a grammar allows and refuses.
 
 use super::*;
 

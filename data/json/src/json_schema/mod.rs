@@ -352,7 +352,7 @@ fn extent(value: &Value) -> Extent {
     extent
 }
 
-/// Returns the first [`LISTED_FAULTS`] of `errors`, and the first of each further rule.
+/// Returns the first [`LISTED_FAULTS`] of `errors`, and the first error of each further rule.
 fn select_faults<'i>(errors: impl Iterator<Item = ValidationError<'i>>) -> Vec<Fault> {
     let (mut faults, mut n_left_out) = (Vec::<Fault>::new(), 0_usize);
     for error in errors {
@@ -420,7 +420,7 @@ fn budget_fault(reason: String) -> Fault {
     }
 }
 
-/// Shortens a text that may be as long as the schema or the value.
+/// Shortens a string that may be as long as the schema or the value.
 fn truncate_message(text: fmt::Arguments<'_>) -> String {
     let mut beginning = TruncatedText(String::new());
     match beginning.write_fmt(text) {

@@ -12,7 +12,7 @@ use crate::{MAX_LEVELS, Style, python_float_repr};
 /// Digits of the longest integer that Python reads (`sys.get_int_max_str_digits`).
 const MAX_DIGITS: usize = 4300;
 
-/// The reason that a text is not a JSON value.
+/// The reason that a string is not a JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {byte}: {reason}")]
 pub struct PythonJsonError {
@@ -22,7 +22,7 @@ pub struct PythonJsonError {
     pub reason: &'static str,
 }
 
-/// Reads a text with one value, with optional white space around it.
+/// Reads a string with one value, with optional white space around it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Error messages for texts that are not exactly one YAML document.
+//! Error messages for strings that are not exactly one YAML document.
 
 use granit_parser::{ErrorKind, Marker, ScanError};
 use thiserror::Error;

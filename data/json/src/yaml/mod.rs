@@ -27,7 +27,7 @@ pub struct YamlDocument {
     pub source_texts: HashMap<String, String>,
 }
 
-/// Reads a text that contains one document.
+/// Reads a string that contains one document.
 ///
 /// # Errors
 ///

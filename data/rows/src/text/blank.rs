@@ -1,6 +1,6 @@
 //! Detects text without visible characters.
 
-/// Whether a text has no visible characters: it is empty or contains only white space, control
+/// Whether a string has no visible characters: it is empty or contains only white space, control
 /// characters and zero-width characters.
 pub fn is_blank(text: &str) -> bool {
     text.chars().all(is_invisible)

@@ -52,7 +52,7 @@ impl ByteLevelBpe {
         PreTokenizer::find_by_name(&self.pre).is_ok_and(|definition| definition.adds_bos)
     }
 
-    /// Whether llama.cpp tokenizes some texts with combining marks differently than the tokenizer
+    /// Whether llama.cpp tokenizes some text with combining marks differently than the tokenizer
     /// with this pre-tokenizer name.
     pub fn differs_with_marks(pre: &str) -> bool {
         PreTokenizer::find_by_name(pre).is_ok_and(|definition| definition.differs_with_marks)

@@ -14,7 +14,7 @@ use tooltune_template::TemplateError;
 use super::formats::FormatError;
 use super::round_trip::RoundTripMismatch;
 
-/// A reason why a text cannot be converted to training tokens.
+/// A reason why text cannot be converted to training tokens.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -231,11 +231,11 @@ pub enum DataError {
     #[error("max_seq_length = {0} leaves no room for text after {1} special tokens; raise it")]
     NoRoomForWords(usize, usize),
 
-    /// The tokenizer loses or changes a part of a text.
+    /// The tokenizer loses or changes a part of the text.
     #[error(transparent)]
     RoundTripMismatch(#[from] RoundTripMismatch),
 
-    /// The tokenizer failed on a text.
+    /// The tokenizer failed on a string.
     #[error("the tokenizer failed: {reason}")]
     Tokenize {
         /// Message of the tokenizers library.

@@ -19,7 +19,7 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 
 use super::gguf_vocabulary::VocabularyError;
 
-/// Splits a text into words; merges never cross word boundaries.
+/// Splits text into words; merges never cross word boundaries.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
     /// Names in GGUF; the first is used for writing.
@@ -30,7 +30,7 @@ pub(super) struct PreTokenizer {
     pub(super) ignores_merges: bool,
     /// Whether llama.cpp adds the begin token if the file does not specify it.
     pub(super) adds_bos: bool,
-    /// Whether llama.cpp splits some texts with combining marks differently: it does not normalize
+    /// Whether llama.cpp splits some text with combining marks differently: it does not normalize
     /// to NFC, and its code for `O200K` and `TEKKEN` treats marks differently. Measured by
     /// `scripts/verify/pre-tokenizers`.
     pub(super) differs_with_marks: bool,

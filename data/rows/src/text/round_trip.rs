@@ -1,4 +1,4 @@
-//! Checks that a tokenizer reproduces a text, because the model trains on the tokens and not on the
+//! Checks that a tokenizer reproduces text, because the model trains on the tokens and not on the
 //! text.
 //!
 //! The decoded tokens are compared with the text. Three differences are normal for tokenizers and
@@ -13,7 +13,7 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 use super::error::DataError;
 use super::tokenizer::{Encoded, Specials, Tokenizer};
 
-/// A part of a text that the tokenizer does not reproduce.
+/// A part of the text that the tokenizer does not reproduce.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "the tokenizer does not reproduce {lost:?} after {before:?}: its tokens decode to {decoded:?}, \
@@ -29,7 +29,7 @@ pub struct RoundTripMismatch {
     pub decoded: String,
 }
 
-/// Rejects a text that its own tokens do not reproduce.
+/// Rejects text that its own tokens do not reproduce.
 pub(super) fn check_round_trip(
     text: &str,
     encoded: &Encoded,

@@ -309,7 +309,8 @@ fn adds_space(file: &Value) -> Option<bool> {
     match steps.as_slice() {
         [step] if replaces(step) => Some(false),
         [first, second] if prepends(first) && replaces(second) => Some(true),
-        // Llama 2's newer format, which adds a space only at the start of a text, is not supported.
+        // Llama 2's newer format, which adds a space only at the start of the text, is not
+        // supported.
         [] if split["type"] == "Metaspace" => (split["prepend_scheme"] == "never").then_some(false),
         _ => None,
     }

@@ -243,7 +243,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// The end of a text, which may be as long as a row.
+/// The end of a string, which may be as long as a row.
 fn text_end(text: &str) -> String {
     const N_CHARACTERS: usize = 40;
     match text.char_indices().rev().nth(N_CHARACTERS) {

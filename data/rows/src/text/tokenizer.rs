@@ -126,7 +126,7 @@ impl Tokenizer {
         &self.added
     }
 
-    /// Encodes a text for continuation, after the tokens that the tokenizer adds before plain text,
+    /// Encodes text for continuation, after the tokens that the tokenizer adds before plain text,
     /// unless the text already starts with them. Tokens added after the text are omitted, because
     /// they end it.
     ///
@@ -176,7 +176,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Encodes a text.
+    /// Encodes text.
     ///
     /// # Errors
     ///

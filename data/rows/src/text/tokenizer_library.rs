@@ -1,10 +1,10 @@
 //! Runs the tokenizers library on untrusted files with limits, and converts its panics to errors.
 //!
-//! A `tokenizer.json` describes text transformations, which may double a text thirty times, and the
-//! library panics on unexpected files. The file is therefore checked before the library reads it,
-//! the output size for a text is bounded from its parts, and panics of the library are caught. If
-//! the worst-case output of the normalizer exceeds the limit, which is rare for texts of ordinary
-//! length, the text is first normalized in small pieces to measure its length.
+//! A `tokenizer.json` describes text transformations, which may double the text thirty times, and
+//! the library panics on unexpected files. The file is therefore checked before the library reads
+//! it, the output size is bounded from the parts of the tokenizer, and panics of the library are
+//! caught. If the worst-case output of the normalizer exceeds the limit, which is rare for text of
+//! ordinary length, the text is first normalized in small pieces to measure its length.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ use crate::budgets::{
 pub(super) struct LibraryTokenizer {
     pub(super) inner: tokenizers::Tokenizer,
     origin: Option<String>,
-    /// Maximum factor by which the normalizer may lengthen a text.
+    /// Maximum factor by which the normalizer may lengthen text.
     growth: usize,
 }
 
@@ -94,7 +94,7 @@ impl LibraryTokenizer {
         self
     }
 
-    /// Rejects files whose parts could make a text too long or take too much time.
+    /// Rejects files whose parts could make the text too long or take too much time.
     fn check_limits(&self) -> Result<(), String> {
         let too_many = |what: &str, n_requested: usize, limit: usize, constant: &str| {
             Err(format!(
@@ -154,7 +154,7 @@ impl LibraryTokenizer {
         }
     }
 
-    /// Encodes a text without adding special tokens.
+    /// Encodes text without adding special tokens.
     ///
     /// # Errors
     ///
@@ -297,7 +297,7 @@ fn check_charsmaps(normalizer: &Value) -> Result<(), String> {
 /// Bytes of a piece, apart from its last character.
 const PIECE: usize = 256;
 
-/// Splits a text into pieces of a few hundred bytes.
+/// Splits text into pieces of a few hundred bytes.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -367,7 +367,7 @@ fn flatten_decoders<'d>(decoder: &'d DecoderWrapper, all: &mut Vec<&'d DecoderWr
     }
 }
 
-/// Worst-case factor by which the normalizer may lengthen a text.
+/// Worst-case factor by which the normalizer may lengthen text.
 fn normalizer_growth(tokenizer: &tokenizers::Tokenizer) -> usize {
     let mut steps = Vec::new();
     if let Some(normalizer) = tokenizer.get_normalizer() {

@@ -164,7 +164,7 @@ fn a_template_without_calls_is_named_when_a_message_has_only_calls() {
     );
 }
 
-/// A row with two calls next to a text, which are not trained on.
+/// A row with text and two calls, which are not trained on.
 fn with_two_calls_before_the_answer() -> Conversation {
     conversation_of(json!([
         {"role": "user", "content": "Go"},
