@@ -316,7 +316,7 @@ mod tests {
     fn a_derivation_path_must_match_the_output() {
         let output = json!({"results": [{"a.b": 1}, {"id": 3, "tags": ["x", "y"]}], "none": [],
             "cut": "{\"id\": 3, ..."});
-        for (path, is_there) in [
+        for (path, is_match) in [
             ("", true),
             ("results", true),
             ("results[]", true),
@@ -339,7 +339,7 @@ mod tests {
             let mut row = trajectory(0);
             row["calls"][0]["output"] = output.clone();
             row["calls"][1]["derived"]["id"]["path"] = json!(path);
-            if is_there {
+            if is_match {
                 let row = Trajectory::try_from(row).expect("a trajectory");
                 row.check(&catalogue()).expect(path);
                 continue;

@@ -150,7 +150,7 @@ impl ApiParameter {
         let Some(name) = json_type(&self.kind) else {
             return true;
         };
-        let is_whole = |number: f64| number.is_finite() && number.fract() == 0.0;
+        let is_integer = |number: f64| number.is_finite() && number.fract() == 0.0;
         match (name, value) {
             ("string", _) => !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)),
             ("boolean", Value::String(text)) => ["true", "false", "0", "1"]
@@ -159,7 +159,7 @@ impl ApiParameter {
             ("boolean", _) => value.is_boolean(),
             ("array", _) => value.is_array() || value.is_string(),
             ("object", _) => value.is_object() || value.is_string(),
-            ("integer", _) => number(value).is_some_and(is_whole),
+            ("integer", _) => number(value).is_some_and(is_integer),
             _ => number(value).is_some_and(f64::is_finite),
         }
     }

@@ -62,10 +62,10 @@ impl ChunkReader for CompressedPages {
 }
 
 fn check_size(compression: Compression, page: &[u8]) -> ParquetResult<()> {
-    let may_exceed = |growth: usize| page.len().saturating_mul(growth) > COLUMN_BYTES;
+    let can_exceed = |growth: usize| page.len().saturating_mul(growth) > COLUMN_BYTES;
     let exceeds = match compression {
-        Compression::GZIP(_) => may_exceed(GZIP_GROWTH) && gzip_exceeds(page, COLUMN_BYTES),
-        Compression::LZ4 => may_exceed(LZ4_GROWTH),
+        Compression::GZIP(_) => can_exceed(GZIP_GROWTH) && gzip_exceeds(page, COLUMN_BYTES),
+        Compression::LZ4 => can_exceed(LZ4_GROWTH),
         _ => false,
     };
     match exceeds {

@@ -30,13 +30,13 @@ impl ForbiddenSubstrings {
             .filter_map(|text| text.last().copied())
             .collect();
         let ids = (0..).take(vocabulary.n_logits());
-        let may_end = |id: &u32| vocabulary.bytes(*id).iter().any(|byte| last.contains(byte));
+        let can_complete = |id: &u32| vocabulary.bytes(*id).iter().any(|byte| last.contains(byte));
         Self {
             n_longest: texts.iter().map(Vec::len).max().unwrap_or(0),
             candidate_tokens: if texts.is_empty() {
                 Vec::new()
             } else {
-                ids.filter(may_end).collect()
+                ids.filter(can_complete).collect()
             },
             texts,
         }

@@ -119,8 +119,8 @@ impl RepoCache {
     /// The name of the blob belongs to something else, such as a link.
     pub(crate) fn has_blob(&self, file: &ListedFile) -> Result<bool, HubError> {
         let path = self.blob(file.hash());
-        let is_there = regular_file::is_own_there(&path).map_err(HubError::io("read", &path))?;
-        Ok(is_there && fs::metadata(&path).is_ok_and(|metadata| metadata.len() == file.bytes()))
+        let exists = regular_file::is_own_there(&path).map_err(HubError::io("read", &path))?;
+        Ok(exists && fs::metadata(&path).is_ok_and(|metadata| metadata.len() == file.bytes()))
     }
 
     /// Whether a snapshot has a file: a link to a blob of this repository, or a copy on file

@@ -158,9 +158,9 @@ impl<'a> Choice<'a> {
         let is_read = |name: &&&str| {
             let is_template =
                 name.starts_with("additional_chat_templates/") && name.ends_with(".jinja");
-            let is_of_sentences =
+            let is_sentence_config =
                 name.starts_with("sentence_") && name.ends_with(".json") && !name.contains('/');
-            FILES_OF_MODELS.contains(name) || is_template || is_of_sentences
+            FILES_OF_MODELS.contains(name) || is_template || is_sentence_config
         };
         let mut files: Vec<String> = (self.names.iter().filter(is_read))
             .map(|name| (*name).to_owned())
@@ -196,8 +196,8 @@ impl<'a> Choice<'a> {
                 ),
             };
         }
-        let is_of_weights = |name: &&str| name.ends_with(".safetensors") && !name.contains('/');
-        if self.need == WantedFiles::All && !self.names.iter().any(is_of_weights) {
+        let is_weights_file = |name: &&str| name.ends_with(".safetensors") && !name.contains('/');
+        if self.need == WantedFiles::All && !self.names.iter().any(is_weights_file) {
             return lacks(
                 "no weights in safetensors",
                 self.with_suffix(&[".bin", ".pth", ".pt", ".gguf", ".h5", ".msgpack"]),
@@ -249,10 +249,10 @@ impl<'a> Choice<'a> {
         }
         if !self.has(INDEX) {
             let weights = self.names.iter();
-            let is_of_weights =
+            let is_weights_file =
                 |name: &&&str| name.ends_with(".safetensors") && !name.contains('/');
             return Ok(weights
-                .filter(is_of_weights)
+                .filter(is_weights_file)
                 .map(|name| (*name).to_owned())
                 .collect());
         }

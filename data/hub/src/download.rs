@@ -296,10 +296,10 @@ fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<()
     if let Some(actual) = hash("x-linked-etag").filter(|actual| actual != expected_hash) {
         return Err(other("X-Linked-Etag", actual, expected_hash));
     }
-    let is_of_another = |actual: &String| {
+    let is_other_file = |actual: &String| {
         actual != expected_hash && requested.files.values().any(|file| file.hash() == actual)
     };
-    if let Some(actual) = hash("etag").filter(is_of_another) {
+    if let Some(actual) = hash("etag").filter(is_other_file) {
         return Err(other("ETag", actual, expected_hash));
     }
     let commit = header_text(&incoming.hub_headers, "x-repo-commit").map(str::to_ascii_lowercase);

@@ -154,14 +154,16 @@ fn expand_path(
     while let Some(dollar) = rest.find('$') {
         let (literal, from) = rest.split_at(dollar);
         path.push_str(literal);
-        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let is_name_character = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let (name, length) = match from[1..].strip_prefix('{') {
             Some(braced) => match braced.find('}') {
                 Some(end) => (&braced[..end], end + 3),
                 None => ("", 1),
             },
             None => {
-                let end = from[1..].find(|c| !is_of_name(c)).unwrap_or(from.len() - 1);
+                let end = from[1..]
+                    .find(|c| !is_name_character(c))
+                    .unwrap_or(from.len() - 1);
                 (&from[1..=end], end + 1)
             }
         };

@@ -35,8 +35,8 @@ impl Decimal {
             Some(parts) => parts,
             None => (mantissa, ""),
         };
-        let is_whole = is_digits(whole) && (whole == "0" || !whole.starts_with('0'));
-        if !is_whole || !(fraction.is_empty() || is_digits(fraction)) {
+        let is_valid_integer = is_digits(whole) && (whole == "0" || !whole.starts_with('0'));
+        if !is_valid_integer || !(fraction.is_empty() || is_digits(fraction)) {
             return None;
         }
         let exponent = exponent.saturating_sub(fraction.len() as i64);

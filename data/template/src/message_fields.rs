@@ -164,14 +164,14 @@ pub fn turn_weight(
     role: Role,
     field: &str,
 ) -> Result<Option<f32>, TemplateError> {
-    let is_given = |name: &&str| fields.get(*name).is_some_and(|value| !value.is_null());
+    let is_present = |name: &&str| fields.get(*name).is_some_and(|value| !value.is_null());
     let path = |name: &str| format!("{field}.{name}");
-    if let Some(name) = PARTS.into_iter().find(is_given) {
+    if let Some(name) = PARTS.into_iter().find(is_present) {
         return Err(MessageFieldError::PartsByOffset { field: path(name) }.into());
     }
     let mut weight: Option<f32> = None;
     let (mut on, mut off) = (None, None);
-    for name in SWITCHES.into_iter().filter(is_given) {
+    for name in SWITCHES.into_iter().filter(is_present) {
         let switch_weight = read_switch(name, &fields[name], &path(name))?;
         if role != Role::Assistant {
             return Err(MessageFieldError::SwitchOnPrompt {
@@ -206,8 +206,8 @@ pub fn turn_weight(
 ///
 /// - the part has such a field
 pub fn refuse_part_switches(part: &Map<String, Value>, field: &str) -> Result<(), TemplateError> {
-    let is_given = |name: &&str| part.get(*name).is_some_and(|value| !value.is_null());
-    match SWITCHES.into_iter().find(is_given) {
+    let is_present = |name: &&str| part.get(*name).is_some_and(|value| !value.is_null());
+    match SWITCHES.into_iter().find(is_present) {
         Some(name) => Err(MessageFieldError::SwitchInPart {
             field: format!("{field}.{name}"),
         }

@@ -22,17 +22,18 @@ impl ChatTemplate {
         conversation: &Conversation,
         text: &str,
     ) -> Result<(), TemplateError> {
-        let is_given = |list: &Option<Vec<_>>| list.as_ref().is_some_and(|items| !items.is_empty());
+        let is_non_empty =
+            |list: &Option<Vec<_>>| list.as_ref().is_some_and(|items| !items.is_empty());
         let is_same_without = |remove: fn(&mut Conversation)| {
             let mut reduced = conversation.clone();
             remove(&mut reduced);
             self.is_same_text(&reduced, text)
         };
-        if is_given(&conversation.tools) && is_same_without(|c| c.tools = None) {
+        if is_non_empty(&conversation.tools) && is_same_without(|c| c.tools = None) {
             let instead = Replacement::for_template(self.source());
             return Err(TemplateError::ToolsNotRendered { instead });
         }
-        if is_given(&conversation.documents) && is_same_without(|c| c.documents = None) {
+        if is_non_empty(&conversation.documents) && is_same_without(|c| c.documents = None) {
             return Err(TemplateError::DocumentsNotRendered);
         }
         Ok(())
@@ -186,11 +187,12 @@ impl ChatTemplate {
     fn is_without_tools(&self, conversation: &Conversation) -> bool {
         let has_tools =
             |message: &Message| message.role == Role::Tool || !message.tool_calls.is_empty();
-        let is_given = conversation
+        let has_row_tools = conversation
             .tools
             .as_ref()
             .is_some_and(|tools| !tools.is_empty());
-        (is_given || conversation.messages.iter().any(has_tools)) && !self.source().contains("tool")
+        (has_row_tools || conversation.messages.iter().any(has_tools))
+            && !self.source().contains("tool")
     }
 
     /// Whether a changed conversation renders to the same text; false if the template refuses it.

@@ -87,8 +87,8 @@ fn check_reads(program: &Program, names: &[&str]) -> Result<(), TemplateError> {
     let variables = python::syntax().map(|syntax| program.variables(syntax));
     let mut variables: Vec<String> = variables.unwrap_or_default().into_iter().collect();
     variables.sort();
-    let is_given = |name: &str| names.contains(&name) || python::has_function(name);
-    if let Some(unknown) = variables.iter().find(|name| !is_given(name)) {
+    let is_defined = |name: &str| names.contains(&name) || python::has_function(name);
+    if let Some(unknown) = variables.iter().find(|name| !is_defined(name)) {
         return Err(TemplateError::TemplateVariables {
             reason: format!(
                 "the template reads {unknown}, which is not defined; its variables are {}",

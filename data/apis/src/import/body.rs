@@ -19,7 +19,7 @@ pub(super) struct BodyField {
     pub(super) parameter: ApiParameter,
     pub(super) is_required: bool,
     /// Whether the parameter is the whole body instead of a field.
-    pub(super) is_whole: bool,
+    pub(super) is_whole_body: bool,
 }
 
 /// The request body fields of an operation; empty if it has no body.
@@ -60,7 +60,7 @@ pub(super) fn body_fields<'a>(
         fields.push(BodyField {
             parameter: describe_parameter(spec, "body", text, &schema)?,
             is_required,
-            is_whole: true,
+            is_whole_body: true,
         });
     }
     for field in &mut fields {
@@ -81,7 +81,7 @@ pub(super) fn object_fields<'a>(
         Ok(BodyField {
             parameter: describe_parameter(spec, name, "", part)?,
             is_required: !is_optional && properties.required.contains(name),
-            is_whole: false,
+            is_whole_body: false,
         })
     };
     properties.found.iter().map(field).collect()

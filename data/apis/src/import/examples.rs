@@ -214,8 +214,8 @@ impl<'a> Search<'a> {
         }
         let required = schema.elements("required");
         let mut required = required.iter().filter_map(|name| name.value.as_str());
-        let is_whole = required.all(|name| members.contains_key(name));
-        Ok((is_whole && !members.is_empty()).then_some(Value::Object(members)))
+        let has_all_required = required.all(|name| members.contains_key(name));
+        Ok((has_all_required && !members.is_empty()).then_some(Value::Object(members)))
     }
 }
 

@@ -133,13 +133,13 @@ fn operation(
         let candidates = parameters.iter().filter(|candidate| candidate.name == name);
         // A later parameter with the same location is the operation's own.
         let candidates = candidates.min_by_key(|candidate| candidate.location as usize);
-        let is_whole = || {
+        let is_whole_body = || {
             let mut fields = fields.iter();
-            fields.any(|field| field.is_whole && field.parameter.name == name)
+            fields.any(|field| field.is_whole_body && field.parameter.name == name)
         };
         candidates.cloned().unwrap_or_else(|| LocatedParameter {
             name: name.to_owned(),
-            location: if is_whole() {
+            location: if is_whole_body() {
                 ParameterLocation::WholeBody
             } else {
                 ParameterLocation::BodyField

@@ -99,17 +99,17 @@ fn convert_operation(
     media: &DefaultMediaTypes,
 ) {
     let types_or = |operation: &Map<String, Value>, key: &str, all: &[String]| {
-        let of_operation = media_types(&Value::Object(operation.clone()), key);
+        let operation_types = media_types(&Value::Object(operation.clone()), key);
         match operation.contains_key(key) {
-            true => of_operation,
+            true => operation_types,
             false => all.to_vec(),
         }
     };
     let consumes = types_or(operation, "consumes", &media.consumes);
     let produces = types_or(operation, "produces", &media.produces);
-    let of_operation = operation.get("parameters").cloned().unwrap_or_default();
+    let own_parameters = operation.get("parameters").cloned().unwrap_or_default();
     let (parameters, own_bodies): (Vec<Value>, Vec<Value>) =
-        resolve_parameters(&of_operation, shared)
+        resolve_parameters(&own_parameters, shared)
             .into_iter()
             .partition(|one| !is_body_parameter(one));
     let is_same = |a: &Value, b: &Value| a["name"] == b["name"] && a["in"] == b["in"];
@@ -118,7 +118,7 @@ fn convert_operation(
         .filter(|shared_body| {
             !own_bodies
                 .iter()
-                .any(|of_operation| is_same(of_operation, shared_body))
+                .any(|own_body| is_same(own_body, shared_body))
         })
         .cloned()
         .collect();

@@ -225,14 +225,14 @@ impl TextsToRedact {
 
 /// The hit extended over the adjacent base64 characters, which share bits with the secret.
 fn widen_hit(text: &str, hit: Range<usize>) -> Range<usize> {
-    let is_of_it = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let (before, after) = (&text.as_bytes()[..hit.start], &text.as_bytes()[hit.end..]);
     let n_before = before
         .iter()
         .rev()
-        .take_while(|byte| is_of_it(byte))
+        .take_while(|byte| is_base64(byte))
         .count();
-    let n_after = after.iter().take_while(|byte| is_of_it(byte)).count();
+    let n_after = after.iter().take_while(|byte| is_base64(byte)).count();
     hit.start - n_before..hit.end + n_after
 }
 

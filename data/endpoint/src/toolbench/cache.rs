@@ -62,9 +62,9 @@ fn read_cache_file(path: &Path) -> Result<Option<Answers>, String> {
     let cache_error = |error: String| {
         format!("the cache of StableToolBench is damaged: {error}; unpack it again")
     };
-    let is_there = regular_file::is_there(path)
+    let exists = regular_file::is_there(path)
         .map_err(|error| cache_error(format!("{}: {error}", path.display())))?;
-    if !is_there {
+    if !exists {
         return Ok(None);
     }
     let Value::Object(json_answers) =

@@ -105,8 +105,8 @@ fn is_never_written(text: &str, schema: &Value) -> bool {
     if has_steps {
         let size = text.parse::<f64>().map_or(0.0, f64::abs);
         let is_long = size > 999_999_999_999.0;
-        let is_respelt = is_whole && !["", "0"].contains(&decimals);
-        return exponent.is_some() || is_long || is_respelt || decimals.len() > 4;
+        let has_other_spelling = is_whole && !["", "0"].contains(&decimals);
+        return exponent.is_some() || is_long || has_other_spelling || decimals.len() > 4;
     }
     match exponent {
         None => is_whole && !["", "0"].contains(&decimals),

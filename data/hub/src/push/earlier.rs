@@ -49,11 +49,11 @@ pub(super) fn leftover_files<'t>(existing: &'t [String], new: &[&str]) -> Vec<&'
 /// `new`: whole models next to a GGUF file, and other GGUF files.
 pub(super) fn kept_files<'t>(existing: &'t [String], new: &[&str]) -> Vec<&'t str> {
     let deleted = leftover_files(existing, new);
-    let is_of_export =
+    let is_export_file =
         |name: &str| is_weights(name) || FILES_OF_MODELS.contains(&name) || is_gguf(name);
     let names = existing.iter().map(String::as_str);
     names
-        .filter(|name| is_of_export(name) && !new.contains(name) && !deleted.contains(name))
+        .filter(|name| is_export_file(name) && !new.contains(name) && !deleted.contains(name))
         .collect()
 }
 

@@ -63,8 +63,8 @@ impl State {
         if action == "verify" {
             let oid = body["oid"].as_str().unwrap_or_default();
             let bytes = self.storage.get(oid);
-            let is_whole = bytes.is_some_and(|bytes| hex(&Sha256::digest(bytes)) == oid);
-            return Answer::json(if is_whole { 200 } else { 422 }, &json!({}));
+            let is_complete = bytes.is_some_and(|bytes| hex(&Sha256::digest(bytes)) == oid);
+            return Answer::json(if is_complete { 200 } else { 422 }, &json!({}));
         }
         let id = key.trim_start_matches("models/");
         let objects = body["objects"]

@@ -274,9 +274,9 @@ fn compare_with_float(integer: &BigInt, float: f64) -> Option<Ordering> {
         f64::NEG_INFINITY => Some(Ordering::Greater),
         _ => {
             let floor = to_bigint(float.floor()).ok()?;
-            let is_whole = float.floor() == float;
+            let is_integer = float.floor() == float;
             Some(match integer.cmp(&floor) {
-                Ordering::Equal if !is_whole => Ordering::Less,
+                Ordering::Equal if !is_integer => Ordering::Less,
                 order => order,
             })
         }

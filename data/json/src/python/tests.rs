@@ -310,9 +310,9 @@ proptest! {
         let remainder = left.modulo(&right).expect("a divisor");
         let recomputed = quotient.times(&right).and_then(|product| product.plus(&remainder));
         prop_assert!(recomputed.expect("small").equals(&left));
-        let is_of_the_divisor = remainder.is_zero()
+        let has_divisor_sign = remainder.is_zero()
             || (divisor > 0) == (remainder.compare(&Number::from(0)) == Some(std::cmp::Ordering::Greater));
-        prop_assert!(is_of_the_divisor);
+        prop_assert!(has_divisor_sign);
     }
 
     #[test]

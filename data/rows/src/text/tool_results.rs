@@ -308,9 +308,9 @@ impl<'c> ResultMatcher<'c> {
         }
     }
 
-    /// Marks the first call without a result as answered if `may_be` accepts it, and returns
+    /// Marks the first call without a result as answered if `is_match` accepts it, and returns
     /// whether it does.
-    fn answer_next(&mut self, may_be: impl Fn(&Call<'_>) -> bool) -> bool {
+    fn answer_next(&mut self, is_match: impl Fn(&Call<'_>) -> bool) -> bool {
         while self
             .calls
             .get(self.first_open_call)
@@ -321,7 +321,7 @@ impl<'c> ResultMatcher<'c> {
         let call = self
             .calls
             .get_mut(self.first_open_call)
-            .filter(|call| may_be(call));
+            .filter(|call| is_match(call));
         let is_found = call.is_some();
         if let Some(call) = call {
             call.is_answered = true;

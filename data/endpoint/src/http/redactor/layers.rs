@@ -169,12 +169,12 @@ fn read_backslash(text: &[u8]) -> Escape {
         b'x' => {
             let value = read_hex(text, 2, 2)?;
             // Python writes the bytes of UTF-8 like this; JavaScript writes characters.
-            let is_of_utf8 = |byte_idx: usize| {
+            let is_utf8_byte = |byte_idx: usize| {
                 text.get(byte_idx..byte_idx + 2) == Some(b"\\x")
                     && read_hex(text, byte_idx + 2, 2).is_some_and(|v| v >= 0x80)
             };
             match value {
-                0x80.. if is_of_utf8(4) || value < 0xC0 => {
+                0x80.. if is_utf8_byte(4) || value < 0xC0 => {
                     Some((DecodedPart::Byte(u8::try_from(value).ok()?), 4))
                 }
                 _ => character(value, 4),
