@@ -29,8 +29,8 @@ use super::trajectory::Trajectory;
 /// - the file cannot be opened
 ///
 /// The iterator yields an error for a file without rows, a line that is not UTF-8 or not JSON, a
-/// duplicate key, an integer beyond 64 bits, and a field that is missing, unknown or of another
-/// type.
+/// duplicate key, an integer beyond 64 bits, and a field that is missing, unknown or of the
+/// wrong type.
 pub fn read_trajectories(path: &Path) -> Result<TrajectoryReader, ToolsError> {
     Ok(TrajectoryReader::new(open_rows(path)?))
 }

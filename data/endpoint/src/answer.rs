@@ -167,7 +167,7 @@ fn tool_calls(message: &Value) -> Vec<Value> {
     calls.cloned().unwrap_or_default()
 }
 
-/// The text of a message, empty if it has none; `None` if its content has another type.
+/// The text of a message, empty if it has none; `None` if its content has a different type.
 fn message_text(message: &Value) -> Option<String> {
     match message.get("content") {
         None | Some(Value::Null) => Some(String::new()),

@@ -534,7 +534,7 @@ fn sixteen_concurrent_requests_keep_their_order() {
                 &json!({"model": "other", "choices": [{"finish_reason": "moon", "message":
                     {"content": text, "tool_calls": "none"}}]}),
             ),
-            // JSON with another content type.
+            // JSON with a different content type.
             2 => {
                 let body = json!({"choices": [{"message": {"content": text}}]}).to_string();
                 Answer::Reply(

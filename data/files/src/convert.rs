@@ -1,4 +1,4 @@
-//! Converts row files to one file of another format.
+//! Converts row files to one file of a different format.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -282,7 +282,7 @@ fn transfer(
 
 /// Refuses a reply whose headers identify other content than the listing. The hub's own headers
 /// identify the content and the commit. The ETag of a mirror may be any hash, so it is an error
-/// only if it identifies another file of the commit.
+/// only if it identifies a different file of the commit.
 fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<(), HubError> {
     let expected_hash = requested.file.hash();
     let other = |header: &'static str, actual: String, expected: &str| HubError::HeaderNamesOther {

@@ -262,7 +262,7 @@ pub enum HubError {
         found: String,
     },
 
-    /// A header identifies other content, or another commit, than requested.
+    /// A header identifies different content, or a different commit, than requested.
     #[error(
         "{repo}: {}: the header {header} contains {found}, but the listing has {expected}; try \
          again, and check whether a proxy or mirror changes headers",

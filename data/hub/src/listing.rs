@@ -63,7 +63,7 @@ struct StoredListing {
 
 impl RepoCache {
     /// The cached listing of a commit from either program; `None` if there is none, or if it is
-    /// damaged or has another version. It is then requested again.
+    /// damaged or has a different version. The listing is then requested again.
     pub(crate) fn listing(&self, commit: &str) -> Result<Option<Files>, HubError> {
         let path = self.listing_path(commit);
         let bytes = regular_file::read_own_if_there(&path, LISTING_BYTES);

@@ -132,7 +132,7 @@ pub enum TemplateError {
     #[error(transparent)]
     TemplateBudget(#[from] TemplateBudgetError),
 
-    /// A chat template prints none, a list or another value that is not a string.
+    /// A chat template prints none, a list or any other value that is not a string.
     #[error(
         "chat template, line {line}: it prints {kind}, which would put Python's representation \
          into the text; use `| tojson`, or give the message a content"

@@ -1,7 +1,7 @@
 //! Renders a conversation and locates its turns, contents and tool calls.
 //!
 //! The conversation is rendered a second time with marks around every piece. Removing them must
-//! give the plain text byte for byte; otherwise another marking is tried. If none works, turns are
+//! give the plain text byte for byte; otherwise the next marking is tried. If none works, turns are
 //! still found by comparing renderings, but spans inside them are reported as lost.
 //! `turn_start` determines where a turn begins.
 

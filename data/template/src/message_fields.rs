@@ -185,7 +185,7 @@ pub fn turn_weight(
         } else {
             on = Some(name)
         }
-        // `true` includes the turn; a number in another field is its weight.
+        // `true` includes the turn; a number in a different field is its weight.
         weight = match (weight, name) {
             (Some(earlier), "train" | "training" | "loss") if switch_weight == 1.0 => Some(earlier),
             _ => Some(switch_weight),

@@ -35,7 +35,7 @@ impl TextTemplate {
     /// Every error names the file:
     ///
     /// - it cannot be read, is not a template, or exceeds a limit (docs/limits.md)
-    /// - it reads another variable, or not all of them
+    /// - it reads an unknown variable, or not all of `names`
     pub fn read(path: &Path, names: &[&str]) -> Result<Self, TemplateError> {
         let source = regular_file::read_text(path, TEMPLATE_BYTES);
         let source = source.map_err(|error| ReadError::unreadable(path, error))?;

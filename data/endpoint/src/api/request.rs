@@ -186,7 +186,7 @@ fn form_style(style: &ParameterStyle) -> ParameterStyle {
     }
 }
 
-/// Refuses a path value that is empty or could lead the server to another path.
+/// Refuses a path value that is empty or could lead the server to a different path.
 ///
 /// Many servers and proxies decode a path before splitting it into segments, some of them more than
 /// once. A single slash is sent encoded, because names such as `owner/name` contain one.

@@ -119,7 +119,7 @@ impl McpClient {
     /// # Errors
     ///
     /// - The program does not start, ends, does not reply in time, or violates the protocol.
-    /// - It uses another revision, or offers no tools.
+    /// - It uses an unsupported revision, or offers no tools.
     /// - An environment variable is not set or not UTF-8.
     pub fn start(options: &McpOptions, stop: Arc<AtomicBool>) -> Result<Self, McpError> {
         Self::with_environment(options, stop, &|name| std::env::var_os(name))

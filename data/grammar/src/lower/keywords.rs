@@ -30,7 +30,7 @@ const UNENFORCED: [(&str, &str, Draft); 15] = [
     ("unevaluatedProperties", "object", Draft::Draft201909),
     ("$recursiveRef", "", Draft::Draft201909),
     ("$dynamicRef", "", Draft::Draft202012),
-    // A keyword of draft 3 with another meaning, or none, in later drafts.
+    // Keywords of draft 3 that later drafts define differently or not at all.
     ("extends", "", Draft::Draft4),
     ("disallow", "", Draft::Draft4),
     ("divisibleBy", "number", Draft::Draft4),

@@ -1,7 +1,7 @@
 //! Validates values against a JSON Schema and lists the broken rules, in bounded work.
 //!
 //! All validation in this crate uses [`BoundedValidator`], which wraps the jsonschema crate. The
-//! draft is 2020-12 unless `$schema` names another known draft. `format` is an annotation, as in
+//! draft is 2020-12 unless `$schema` names a different known draft. `format` is an annotation, as in
 //! the specification, unless the caller asserts it; the content keywords are always annotations.
 //! References outside the schema are never fetched: such a schema is an error.
 //!

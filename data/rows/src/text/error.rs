@@ -365,7 +365,7 @@ impl DataError {
     }
 }
 
-/// The remedy of a template that ends turns with tokens of another model.
+/// The remedy of a template that ends turns with the tokens of a different model.
 fn fitting_templates(built_in: &[&str]) -> String {
     if built_in.is_empty() {
         return String::new();

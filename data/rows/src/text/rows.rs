@@ -111,7 +111,7 @@ impl Row {
 ///
 /// The iterator yields an error for a file without rows, a JSON array or CSV file, a line that is
 /// not UTF-8 or not one JSON object, a duplicate key, an integer beyond 64 bits, a field that is
-/// missing or of another type, a reference answer that violates its schema, and a call that does
+/// missing or of the wrong type, a reference answer that violates its schema, and a call that does
 /// not match the tools of its row. A file that is not UTF-8 text, or a line of more than 256 MiB,
 /// ends the iteration with an error.
 pub fn read_rows(path: &Path, format: DataFormat) -> Result<RowReader, DataError> {
@@ -376,7 +376,7 @@ impl RowParser {
     }
 }
 
-/// Rejects a row that has all fields of another format and lacks some of this one.
+/// Rejects a row that has all fields of a different format and lacks some of this one.
 fn check_format(format: DataFormat, fields: &Map<String, Value>) -> Result<(), DataError> {
     match recognise(fields) {
         Ok(RecognisedFormat::Rows(recognised)) if format.can_read(recognised, fields) => Ok(()),

@@ -399,7 +399,7 @@ mod tests {
             }
             let error = SentencePiece::from_json(&json, 3).unwrap_err();
             assert!(error.to_string().contains("beyond the"), "{error}");
-            // A pair that scores would merge but the file does not, and another normalizer.
+            // A pair that scores would merge but the file does not, and a different normalizer.
             for (from, to) in [("[\"h\",\"e\"],", ""), ("\"Replace\"", "\"Lowercase\"")] {
                 let modified = json.replace(from, to);
                 assert_ne!(modified, json);

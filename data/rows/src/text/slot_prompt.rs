@@ -48,7 +48,7 @@ impl SlotPrompt {
     /// # Errors
     ///
     /// - the file cannot be read, is not a template, or exceeds a template limit (docs/limits.md)
-    /// - it does not use both variables, or uses another one
+    /// - it does not use both variables, or uses an unknown one
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let template = TextTemplate::read(path, &[INPUT_TEXT, JSON_SCHEMA])?;
         Ok(Self::Template(Arc::new(template)))

@@ -65,7 +65,7 @@ impl InMessages {
 }
 
 impl ToolNotes {
-    /// Adds the counts of another file.
+    /// Adds the counts of a later file.
     pub(super) fn add(&mut self, later: &Self) {
         self.tagged_results.add(&later.tagged_results);
         self.ids_without_call.add(&later.ids_without_call);

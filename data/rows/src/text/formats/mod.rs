@@ -152,7 +152,7 @@ pub(super) struct FormattedRow {
 ///
 /// # Errors
 ///
-/// - a field is missing, has another type, or is a string that is not valid JSON
+/// - a field is missing, has the wrong type, or is a string that is not valid JSON
 /// - a speaker is unknown, or a part of a message is not text
 pub(super) fn foreign_row(
     format: DataFormat,

@@ -44,7 +44,7 @@ pub struct RowNotes {
 }
 
 impl RowNotes {
-    /// Adds the counts of another file.
+    /// Adds the counts of a later file.
     pub fn add(&mut self, later: &Self) {
         self.not_read.add(&later.not_read);
         self.tools.add(&later.tools);

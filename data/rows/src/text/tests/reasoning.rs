@@ -1,4 +1,4 @@
-//! Reasoning that a template keeps, drops, or reads under another name.
+//! Reasoning that a template keeps, drops, or reads under a different name.
 
 use serde_json::json;
 use tooltune_template::{ChatTemplate, SpecialTokens};

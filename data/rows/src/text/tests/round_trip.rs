@@ -64,7 +64,7 @@ fn a_byte_without_a_token_is_an_error_with_its_location() {
 #[test]
 fn case_folding_is_an_error_but_another_unicode_composition_is_accepted() {
     let nfc = normalizing(json!({"type": "NFC"}));
-    // Composed, decomposed, and marks in another order.
+    // Composed, decomposed, and marks in a different order.
     for text in [
         "Zürich",
         "Zu\u{308}rich",
