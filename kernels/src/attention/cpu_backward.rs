@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::cpu::{Heads, Inputs, Task, with_arithmetic};
 use super::cpu_forward::rows;
 use super::cpu_operands::{Rows, column_units, left_units, line_units, numbers_of, write_row};
-use super::cpu_softmax::{KEYS, LANES, RowSums};
+use super::cpu_softmax::{KEYS, LANES, RowSums, ScoreBlock};
 use super::cpu_tile::{Arithmetic, Left, Onto, PANEL, Panels, multiply};
 use super::{Causality, Documents};
 use crate::cpu::isa::{Isa, for_each_isa};
@@ -311,9 +311,16 @@ impl Block<'_> {
             visible.clone(),
             columns,
         );
-        let query_rows = numbers_of::<A>(&mut *narrow);
+        let block = ScoreBlock {
+            scores: &mut *p,
+            gradients: &mut *ds,
+            n: columns,
+            scale: heads.scale,
+            rows: tile.sums,
+            to: numbers_of::<A>(&mut *narrow),
+        };
         // SAFETY: the CPU has the instruction set.
-        unsafe { A::score_gradients(p, ds, columns, heads.scale, tile.sums, query_rows) };
+        unsafe { A::score_gradients(block) };
         // The products with these rows read a little into the skipped columns.
         let zeros = columns..KEYS.min(columns + A::ROWS);
         for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {

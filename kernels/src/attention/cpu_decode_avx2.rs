@@ -33,10 +33,7 @@ const VECTORS: usize = 4;
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn scores<T: Number, U: Number>(
     queries: &[T],
-    CachePart {
-        numbers: keys,
-        next,
-    }: CachePart<'_, U>,
+    keys: CachePart<'_, U>,
     c: usize,
     scores: &mut [f32],
 ) {
@@ -45,8 +42,8 @@ pub(super) unsafe fn scores<T: Number, U: Number>(
         .zip(scores.chunks_mut(HEADS * PIECE));
     for (group, (queries, scores)) in heads.enumerate() {
         // The first heads also prefetch for the others.
-        let next = (group == 0).then_some(next);
-        let to = scores;
+        let next = (group == 0).then_some(keys.next);
+        let (keys, to) = (keys.numbers, scores);
         // SAFETY: guaranteed by the caller; each arm passes the number of heads.
         unsafe {
             match queries.len() / c {

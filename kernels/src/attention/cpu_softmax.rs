@@ -121,16 +121,32 @@ pub(super) struct RowSums {
     pub(super) dot: f32,
 }
 
-/// Replaces rows of `n` scores by probabilities, and probability gradients by score gradients,
-/// which are also written to `to`. All rows are [`KEYS`] apart; `n` is a multiple of [`LANES`].
-pub(super) fn score_gradients<N: Number>(
-    scores: &mut [f32],
-    gradients: &mut [f32],
-    n: usize,
-    scale: f32,
-    rows: &[RowSums],
-    to: &mut [N],
-) {
+/// Scores of the backward pass, in rows [`KEYS`] apart.
+#[derive(Debug)]
+pub(super) struct ScoreBlock<'a, N> {
+    pub(super) scores: &'a mut [f32],
+    /// Probability gradients.
+    pub(super) gradients: &'a mut [f32],
+    /// Columns, a multiple of [`LANES`].
+    pub(super) n: usize,
+    /// Multiplier of the scores.
+    pub(super) scale: f32,
+    pub(super) rows: &'a [RowSums],
+    /// Target of the score gradients.
+    pub(super) to: &'a mut [N],
+}
+
+/// Replaces scores by probabilities, and probability gradients by score gradients, which are also
+/// written to `to`.
+pub(super) fn score_gradients<N: Number>(block: ScoreBlock<'_, N>) {
+    let ScoreBlock {
+        scores,
+        gradients,
+        n,
+        scale,
+        rows,
+        to,
+    } = block;
     match Isa::detect() {
         // SAFETY: the CPU feature was detected.
         #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::cpu_softmax::{RowSums, Running, score_gradients};
+use super::cpu_softmax::{Running, ScoreBlock, score_gradients};
 use crate::cpu::number::Number;
 use crate::cpu::tile::{Tile, TileJob};
 
@@ -103,21 +103,14 @@ pub(super) trait Arithmetic {
 
     /// Converts scores to probabilities and probability gradients to score gradients: both in place
     /// as lines of units along the rows, `KEYS * PER_UNIT` apart; the score gradients also as rows
-    /// in `to`. `n` is the number of columns, `scale` the multiplier of the scores.
+    /// in `block.to`.
     ///
     /// # Safety
     ///
     /// The CPU has the instruction set.
-    unsafe fn score_gradients(
-        scores: &mut [f32],
-        gradients: &mut [f32],
-        n: usize,
-        scale: f32,
-        rows: &[RowSums],
-        to: &mut [Self::Number],
-    ) {
+    unsafe fn score_gradients(block: ScoreBlock<'_, Self::Number>) {
         const { assert!(Self::PER_UNIT == 1, "rows and lines are the same for f32") };
-        score_gradients(scores, gradients, n, scale, rows, to);
+        score_gradients(block);
     }
 }
 

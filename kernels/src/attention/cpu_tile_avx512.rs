@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 
 use burn::tensor::bf16;
 
-use super::cpu_softmax::RowSums;
+use super::cpu_softmax::ScoreBlock;
 use super::cpu_softmax_avx512::{score_gradient_pairs, score_gradients};
 use super::cpu_tile::{Arithmetic, Job, Onto, PANEL};
 use crate::cpu::lanes_avx512::lanes;
@@ -38,49 +38,37 @@ macro_rules! with_shape {
     };
 }
 
-impl Arithmetic for Single {
-    type Number = f32;
-    const ROWS: usize = 12;
+/// Implements [`Arithmetic`] with functions for the instruction set.
+macro_rules! arithmetic {
+    ($name:ident, $number:ty, $tile:ident, $score_gradients:ident) => {
+        impl Arithmetic for $name {
+            type Number = $number;
+            const ROWS: usize = 12;
 
-    unsafe fn tile(job: &Job) {
-        // SAFETY: the caller guarantees the instruction set and valid pointers.
-        unsafe { with_shape!(single, job) }
-    }
+            unsafe fn tile(job: &Job) {
+                // SAFETY: the caller guarantees the instruction set and valid pointers.
+                unsafe { with_shape!($tile, job) }
+            }
 
-    unsafe fn score_gradients(
-        scores: &mut [f32],
-        gradients: &mut [f32],
-        n: usize,
-        scale: f32,
-        rows: &[RowSums],
-        to: &mut [f32],
-    ) {
-        // SAFETY: the caller guarantees the instruction set.
-        unsafe { score_gradients(scores, gradients, n, scale, rows, to) }
-    }
+            unsafe fn score_gradients(block: ScoreBlock<'_, $number>) {
+                // SAFETY: the caller guarantees the instruction set.
+                unsafe {
+                    $score_gradients(
+                        block.scores,
+                        block.gradients,
+                        block.n,
+                        block.scale,
+                        block.rows,
+                        block.to,
+                    )
+                }
+            }
+        }
+    };
 }
 
-impl Arithmetic for Pairs {
-    type Number = bf16;
-    const ROWS: usize = 12;
-
-    unsafe fn tile(job: &Job) {
-        // SAFETY: the caller guarantees the instruction set and valid pointers.
-        unsafe { with_shape!(pairs, job) }
-    }
-
-    unsafe fn score_gradients(
-        scores: &mut [f32],
-        gradients: &mut [f32],
-        n: usize,
-        scale: f32,
-        rows: &[RowSums],
-        to: &mut [bf16],
-    ) {
-        // SAFETY: the caller guarantees the instruction set.
-        unsafe { score_gradient_pairs(scores, gradients, n, scale, rows, to) }
-    }
-}
+arithmetic!(Single, f32, single, score_gradients);
+arithmetic!(Pairs, bf16, pairs, score_gradient_pairs);
 
 /// # Safety
 ///

@@ -42,18 +42,33 @@ pub(super) fn rms_norm_gradient<T: Number>(
     unsafe {
         write_rows([x.len() / d.max(1), d], |rows, dx| {
             let run = rows.start * d..rows.end * d;
-            let (x, dy) = (&x[run.clone()], &dy[run]);
+            let rows = BackwardRows {
+                x: &x[run.clone()],
+                weight,
+                dy: &dy[run],
+                eps,
+            };
             match Isa::detect() {
                 // SAFETY: the CPU feature was detected; rows are whole.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => cpu_avx512::backward(x, weight, dy, eps, dx),
+                Isa::Avx512 => cpu_avx512::backward(rows, dx),
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 if d.is_multiple_of(8) => cpu_avx2::backward(x, weight, dy, eps, dx),
-                _ => backward(x, weight, dy, eps, dx),
+                Isa::Avx2 if d.is_multiple_of(8) => cpu_avx2::backward(rows, dx),
+                _ => backward(rows, dx),
             }
         })
     }
+}
+
+/// Rows of the backward pass.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BackwardRows<'a, T> {
+    pub(super) x: &'a [f32],
+    pub(super) weight: &'a [f32],
+    /// Gradients of the outputs.
+    pub(super) dy: &'a [T],
+    pub(super) eps: f32,
 }
 
 #[inline(always)]
@@ -74,13 +89,8 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    fn backward[T: Number](
-        x: &[f32],
-        weight: &[f32],
-        dy: &[T],
-        eps: f32,
-        dx: &mut [MaybeUninit<f32>],
-    ) {
+    fn backward[T: Number](rows: BackwardRows<'_, T>, dx: &mut [MaybeUninit<f32>]) {
+        let BackwardRows { x, weight, dy, eps } = rows;
         let d = weight.len();
         for ((x, dy), dx) in x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
             let scale = inverse_rms(x, eps);

@@ -6,6 +6,7 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
+use super::cpu::BackwardRows;
 use crate::cpu::lanes_avx2::{LANES, load, store, sum};
 use crate::cpu::number::Number;
 
@@ -50,22 +51,17 @@ pub(super) unsafe fn forward<T: Number>(
     }
 }
 
-/// Gradients of rows `x` from the gradients of their outputs.
+/// Gradients of `rows.x`.
 ///
 /// # Safety
 ///
-/// AVX2; `dy` and `dx` are as long as `x`, whole rows of a multiple of 8 elements.
+/// AVX2; `rows.dy` and `dx` are as long as `rows.x`, whole rows of a multiple of 8 elements.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn backward<T: Number>(
-    x: &[f32],
-    weight: &[f32],
-    dy: &[T],
-    eps: f32,
-    dx: &mut [MaybeUninit<f32>],
-) {
+pub(super) unsafe fn backward<T: Number>(rows: BackwardRows<'_, T>, dx: &mut [MaybeUninit<f32>]) {
+    let BackwardRows { x, weight, dy, eps } = rows;
     let d = weight.len();
-    let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
-    for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(d)) {
+    let lines = x.chunks_exact(d).zip(dy.chunks_exact(d));
+    for ((x, dy), dx) in lines.zip(dx.chunks_exact_mut(d)) {
         let (x, weight, dy) = (x.as_ptr(), weight.as_ptr(), dy.as_ptr());
         let dx = dx.as_mut_ptr().cast::<f32>();
         let mut squares = [_mm256_setzero_ps(); SUMS];

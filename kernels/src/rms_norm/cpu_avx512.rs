@@ -9,6 +9,7 @@ use std::arch::x86_64::{
 };
 use std::mem::MaybeUninit;
 
+use super::cpu::BackwardRows;
 use crate::cpu::isa::for_avx512;
 use crate::cpu::lanes_avx512::{TWO, load_two, store_two};
 use crate::cpu::number::Number;
@@ -89,18 +90,16 @@ unsafe fn normalize_row<T: Number, const PAIRS: bool, const SUMS: bool, const WR
 }
 
 for_avx512! {
-    /// Gradients of rows `x` from the gradients of their outputs.
+    /// Gradients of `rows.x`.
     ///
     /// # Safety
     ///
-    /// AVX-512; `dy` and `dx` are as long as `x`, whole rows.
+    /// AVX-512; `rows.dy` and `dx` are as long as `rows.x`, whole rows.
     pub(super) unsafe fn backward[T, PAIRS](
-        x: &[f32],
-        weight: &[f32],
-        dy: &[T],
-        eps: f32,
+        rows: BackwardRows<'_, T>,
         dx: &mut [MaybeUninit<f32>],
     ) {
+        let BackwardRows { x, weight, dy, eps } = rows;
         let d = weight.len();
         let (n, dx) = (x.len() / d, dx.as_mut_ptr().cast::<f32>());
         let mut totals = [0.0; 2];
