@@ -3,98 +3,28 @@
 use burn::tensor::{DType, Tensor};
 use tooltune_kernels::attention::{Causality, Documents, Queries, attention, reference};
 
+use crate::backend::attention::{self as backend, BOTH, Case};
 use crate::bounds::Quantity;
 use crate::support::{
-    BOTH_TYPES, Numbers, assert_near_in, difference, gradient, gradients, leaf, on_threads, values,
+    BOTH_TYPES, Numbers, assert_near_in, difference, gradient, gradients, leaf, on_threads,
+    under_test, values,
 };
-
-type Attend = fn(Tensor<3>, usize, &Documents, Causality) -> Tensor<3>;
-
-#[derive(Debug)]
-pub(crate) struct Case {
-    qkv: Tensor<3>,
-    dy: Tensor<3>,
-    heads: [usize; 3],
-    documents: Documents,
-    causality: Causality,
-}
-
-pub(crate) const BOTH: [Causality; 2] = [Causality::Causal, Causality::Bidirectional];
-
-impl Case {
-    pub(crate) fn new(
-        numbers: &mut Numbers,
-        [h, g, c]: [usize; 3],
-        (borders, n): (&[usize], usize),
-        causality: Causality,
-    ) -> Self {
-        let scores = numbers.tensor([n, h + g, c]).mul_scalar(3.0);
-        Self {
-            qkv: Tensor::cat(vec![scores, numbers.tensor([n, g, c])], 1),
-            dy: numbers.tensor([n, h, c]),
-            heads: [h, g, c],
-            documents: Documents::new(borders, n),
-            causality,
-        }
-    }
-
-    /// Value with and without autodiff, then gradients of queries, keys and values.
-    fn run(&self, attend: Attend, dtype: DType) -> [Vec<f32>; 5] {
-        let [h, g, _] = self.heads;
-        let x = leaf(&self.qkv.clone().cast(dtype));
-        let attend = |x: Tensor<3>| attend(x, h, &self.documents, self.causality);
-        let y = attend(x.clone());
-        assert_eq!(y.dtype(), dtype);
-        let value = values(&y.clone().inner());
-        let plain = values(&attend(x.clone().inner()));
-        let grads = gradients(y, &self.dy.clone().cast(dtype));
-        let dx = x.grad(&grads).expect("a leaf");
-        assert_eq!(dx.dtype(), dtype);
-        let part = |first, heads| values(&dx.clone().narrow(1, first, heads));
-        [value, plain, part(0, h), part(h, g), part(h + g, g)]
-    }
-
-    pub(crate) fn check(&self, name: &str) {
-        for dtype in BOTH_TYPES {
-            let ours = self.run(attention, dtype);
-            let expected = self.run(reference::attention, dtype);
-            for (result, (ours, expected)) in ["y", "y without autodiff", "dq", "dk", "dv"]
-                .iter()
-                .zip(ours.iter().zip(&expected))
-            {
-                let name = format!("{name}, {dtype:?}, {result}");
-                // A single token attends only to itself: gradients of its scores are 0 up to the
-                // rounding of two products that cancel.
-                let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-                let rounding = 2.0 * Quantity::Operation.bound_in(dtype) as f32;
-                if scale < rounding {
-                    assert!(ours.iter().all(|v| v.abs() < rounding), "{name}");
-                } else {
-                    assert_near_in(dtype, &name, ours, expected);
-                }
-            }
-        }
-    }
-}
 
 #[test]
 fn grouped_heads_match_the_reference() {
-    let mut numbers = Numbers::new(41);
-    for heads in [
-        [1, 1, 2],
-        [9, 3, 64],
-        [32, 8, 16],
-        [14, 2, 64],
-        [12, 12, 32],
-        [4, 1, 20],
-        [2, 1, 5],
-        [2, 2, 128],
-    ] {
-        for causality in BOTH {
-            let case = Case::new(&mut numbers, heads, (&[0, 50], 50), causality);
-            case.check(&format!("{heads:?} {causality:?}"));
-        }
-    }
+    backend::grouped_heads(
+        &under_test(),
+        &[
+            [1, 1, 2],
+            [9, 3, 64],
+            [32, 8, 16],
+            [14, 2, 64],
+            [12, 12, 32],
+            [4, 1, 20],
+            [2, 1, 5],
+            [2, 2, 128],
+        ],
+    );
 }
 
 /// Invariant: A token attends only to its window within its document.
@@ -110,7 +40,7 @@ fn windows_match_the_reference() {
         ] {
             let causality = Causality::Sliding(window);
             let case = Case::new(&mut numbers, [4, 2, 8], (&borders, n), causality);
-            case.check(&format!("window {window}, {borders:?}"));
+            case.check(&under_test(), &format!("window {window}, {borders:?}"));
         }
     }
 }
@@ -152,23 +82,22 @@ fn another_score_scale_matches_scaled_queries() {
 
 #[test]
 fn documents_of_any_length_match_the_reference() {
-    let mut numbers = Numbers::new(42);
     let lengths: Vec<usize> = (0..40).map(|i| i * (i + 1) / 2).collect();
-    for (borders, n) in [
-        (vec![0, 1], 1),
-        (vec![0, 48], 48),
-        (vec![0, 49], 49),
-        (vec![0, 31, 32, 33, 97], 97),
-        (vec![0, 0, 5, 5, 12, 12], 20),
-        (vec![0, 127, 255], 256),
-        (vec![0, 300], 300),
-        (lengths.clone(), lengths[39]),
-    ] {
-        for causality in BOTH {
-            let case = Case::new(&mut numbers, [6, 2, 16], (&borders, n), causality);
-            case.check(&format!("{borders:?} of {n}, {causality:?}"));
-        }
-    }
+    let n = lengths[39];
+    backend::documents(
+        &under_test(),
+        [6, 2, 16],
+        &[
+            (vec![0, 1], 1),
+            (vec![0, 48], 48),
+            (vec![0, 49], 49),
+            (vec![0, 31, 32, 33, 97], 97),
+            (vec![0, 0, 5, 5, 12, 12], 20),
+            (vec![0, 127, 255], 256),
+            (vec![0, 300], 300),
+            (lengths, n),
+        ],
+    );
 }
 
 #[test]
@@ -176,7 +105,7 @@ fn a_document_split_into_tasks_matches_the_reference() {
     let mut numbers = Numbers::new(47);
     for causality in BOTH {
         let case = Case::new(&mut numbers, [2, 1, 8], (&[0, 1100, 1130], 1135), causality);
-        case.check(&format!("{causality:?}"));
+        case.check(&under_test(), &format!("{causality:?}"));
     }
 }
 
@@ -186,8 +115,8 @@ fn scores_far_apart_neither_overflow_nor_vanish() {
     let mut case = Case::new(&mut numbers, [2, 1, 8], (&[0, 270], 270), Causality::Causal);
     let queries = case.qkv.clone().narrow(1, 0, 2).mul_scalar(100.0);
     case.qkv = Tensor::cat(vec![queries, case.qkv.clone().narrow(1, 2, 2)], 1);
-    let ours = case.run(attention, DType::F32);
-    let expected = case.run(reference::attention, DType::F32);
+    let ours = case.ours(&under_test(), DType::F32);
+    let expected = case.expected(DType::F32);
     for (ours, expected) in ours.iter().zip(&expected) {
         let off = difference(ours, expected);
         assert!(off < Quantity::SteepAttention.bound(), "{off}");
@@ -200,7 +129,7 @@ fn padding_tokens_give_zeros_and_get_no_gradient() {
     for (borders, n, real) in [(vec![0], 3, 0), (vec![0, 4], 7, 4)] {
         let case = Case::new(&mut numbers, [4, 2, 8], (&borders, n), Causality::Causal);
         for dtype in BOTH_TYPES {
-            let [y, _, dq, dk, dv] = case.run(attention, dtype);
+            let [y, _, dq, dk, dv] = case.ours(&under_test(), dtype);
             for (values, width) in [(y, 4), (dq, 4), (dk, 2), (dv, 2)] {
                 assert!(values[real * width * 8..].iter().all(|v| *v == 0.0));
                 assert!(real == 0 || values[..real * width * 8].iter().any(|v| *v != 0.0));
@@ -219,11 +148,11 @@ fn nan_stays_in_its_document() {
         for head in [1, 2, 3] {
             for dtype in BOTH_TYPES {
                 let token = [139..140, head..head + 1, 3..4];
-                let qkv = case.qkv.clone().slice_fill(token, poison).cast(dtype);
-                let x = leaf(&qkv);
+                let qkv = case.qkv.clone().slice_fill(token, poison);
+                let x = leaf(&under_test().place(&qkv).cast(dtype));
                 let y = attention(x.clone(), 2, &case.documents, case.causality);
                 let y_values = values(&y.clone().inner());
-                let dx = gradient(&x, &gradients(y, &case.dy.clone().cast(dtype)));
+                let dx = gradient(&x, &gradients(y, &under_test().place(&case.dy).cast(dtype)));
                 let bad = |values: &[f32]| values.iter().any(|v| !v.is_finite());
                 assert!(!bad(&y_values[..70 * 16]) && !bad(&y_values[140 * 16..]));
                 assert!(
@@ -244,7 +173,7 @@ fn results_are_bit_identical_for_any_number_of_threads() {
     let borders = [0, 90, 100, 733];
     let case = Case::new(&mut numbers, [6, 2, 32], (&borders, 740), Causality::Causal);
     for dtype in BOTH_TYPES {
-        let run = |threads| on_threads(threads, || case.run(attention, dtype));
+        let run = |threads| on_threads(threads, || case.ours(&under_test(), dtype));
         assert!(run(1) == run(2));
     }
 }
@@ -258,14 +187,14 @@ fn stale_working_memory_does_not_change_results() {
             for causality in BOTH {
                 for dtype in BOTH_TYPES {
                     let case = Case::new(&mut numbers, [3, 1, 64], (&[0, n], n), causality);
-                    let first = case.run(attention, dtype);
+                    let first = case.ours(&under_test(), dtype);
                     let mut spoilt =
                         Case::new(&mut numbers, [3, 1, 64], (&[0, 300], 300), causality);
                     spoilt.qkv = spoilt.qkv.mul_scalar(f32::NAN);
-                    let spoilt = spoilt.run(attention, dtype);
+                    let spoilt = spoilt.ours(&under_test(), dtype);
                     assert!(spoilt[0].iter().all(|value| value.is_nan()));
                     assert!(
-                        case.run(attention, dtype) == first,
+                        case.ours(&under_test(), dtype) == first,
                         "{n} {causality:?} {dtype:?}"
                     );
                     assert!(first.iter().flatten().all(|value| value.is_finite()));

@@ -3,44 +3,25 @@
 use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{Columns, Queries, append, decode, empty_cache, reference};
 
-use crate::support::{BOTH_TYPES, Numbers, assert_near_in, on_threads, values};
+use crate::backend::attention as backend;
+use crate::support::{Numbers, assert_near_in, on_threads, under_test, values};
 
 #[test]
 fn rows_that_start_at_different_columns_match_the_reference() {
-    let mut numbers = Numbers::new(51);
-    for [b, h, g, c] in [
-        [1, 1, 1, 2],
-        [1, 9, 3, 64],
-        [16, 9, 3, 64],
-        [3, 32, 8, 16],
-        [2, 14, 2, 64],
-        [2, 40, 1, 8],
-        [2, 2, 1, 96],
-        [1, 6, 2, 5],
-    ] {
-        for (capacity, end) in [(1, 1), (50, 50), (400, 390), (70, 13)] {
-            let qkv = numbers.tensor([b, h + 2 * g, c]).mul_scalar(3.0);
-            let keys = numbers.tensor([b, g, capacity, c]).mul_scalar(3.0);
-            let cached = numbers.tensor([b, g, capacity, c]);
-            let starts: Vec<usize> = (0..b).map(|_| numbers.below(end)).collect();
-            let columns = Columns {
-                starts: &starts,
-                end,
-            };
-            for dtype in BOTH_TYPES {
-                for cache_dtype in BOTH_TYPES {
-                    let qkv = qkv.clone().cast(dtype);
-                    let keys = keys.clone().cast(cache_dtype);
-                    let cached = cached.clone().cast(cache_dtype);
-                    let ours = decode(qkv.clone(), h, &keys, &cached, columns);
-                    assert_eq!(ours.dtype(), dtype);
-                    let expected = reference::decode(qkv, h, &keys, &cached, columns);
-                    let name = format!("{b} {h} {g} {c}, {end} of {capacity}, {dtype:?}");
-                    assert_near_in(dtype, &name, &values(&ours), &values(&expected));
-                }
-            }
-        }
-    }
+    backend::decoding(
+        &under_test(),
+        &[
+            [1, 1, 1, 2],
+            [1, 9, 3, 64],
+            [16, 9, 3, 64],
+            [3, 32, 8, 16],
+            [2, 14, 2, 64],
+            [2, 40, 1, 8],
+            [2, 2, 1, 96],
+            [1, 6, 2, 5],
+        ],
+        &[[1, 1], [50, 50], [400, 390], [70, 13]],
+    );
 }
 
 /// Invariant: The number of threads does not change a bit of a result.
@@ -116,21 +97,7 @@ fn nan_stays_in_its_row() {
 
 #[test]
 fn appending_writes_only_one_column() {
-    let mut numbers = Numbers::new(54);
-    let cache = numbers.tensor([3, 2, 7, 6]);
-    let qkv = numbers.tensor([3, 8, 6]);
-    for cache_dtype in BOTH_TYPES {
-        for dtype in BOTH_TYPES {
-            let (cache, qkv) = (cache.clone().cast(cache_dtype), qkv.clone().cast(dtype));
-            let original = values(&cache);
-            let ours = append(cache.clone(), &qkv, 4, 5);
-            assert_eq!(ours.dtype(), cache_dtype);
-            let expected = reference::append(cache.clone(), &qkv, 4, 5);
-            assert_eq!(values(&ours), values(&expected));
-            assert_ne!(values(&ours), original);
-            assert_eq!(values(&cache), original, "a shared cache is copied first");
-        }
-    }
+    backend::appending(&under_test(), &[[3, 4, 2, 6]]);
 }
 
 #[test]

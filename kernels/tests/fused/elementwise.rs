@@ -1,16 +1,17 @@
 //! RMSNorm, rotary embedding and SwiGLU: values and gradients.
 
 use burn::tensor::{DType, Tensor, TensorData};
+use tooltune_kernels::RopeTable;
 use tooltune_kernels::geglu::{self, geglu};
-use tooltune_kernels::head_norm::{self, head_norm};
-use tooltune_kernels::rms_norm::{self, rms_norm};
+use tooltune_kernels::rms_norm::rms_norm;
 use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
-use tooltune_kernels::{RopeTable, RowIndices, SpanNorm, select_rows};
 
+use crate::backend::elementwise::{self as backend, Gate};
 use crate::bounds::Quantity;
 use crate::support::{
-    BOTH_TYPES, Numbers, assert_near_in, gradient, gradients, leaf, on_threads, test_device, values,
+    BOTH_TYPES, Numbers, assert_near_in, gradient, gradients, leaf, on_threads, test_device,
+    under_test, values,
 };
 
 const SHAPES: [[usize; 2]; 7] = [
@@ -23,58 +24,11 @@ const SHAPES: [[usize; 2]; 7] = [
     [40, 1536],
 ];
 
-pub(crate) type Norm = fn(Tensor<2>, &Tensor<1>, f64, DType) -> Tensor<2>;
-pub(crate) type Gate = fn(Tensor<2>) -> Tensor<2>;
-pub(crate) type Rotation = fn(Tensor<3>, &RopeTable, usize) -> Tensor<3>;
-
-/// Ours and the reference: value with autodiff, value without, gradient.
-pub(crate) fn compare<const D: usize, const E: usize>(
-    name: &str,
-    (x, dy): (&Tensor<D>, &Tensor<E>),
-    ours: &dyn Fn(Tensor<D>) -> Tensor<E>,
-    reference: &dyn Fn(Tensor<D>) -> Tensor<E>,
-) {
-    let run = |f: &dyn Fn(Tensor<D>) -> Tensor<E>| {
-        let tracked = leaf(x);
-        let y = f(tracked.clone());
-        assert_eq!(y.dtype(), dy.dtype(), "{name}");
-        let value = values(&y.clone().inner());
-        let plain = values(&f(x.clone()));
-        let grads = gradients(y, dy);
-        let dx = tracked.grad(&grads).expect("a leaf");
-        assert_eq!(dx.dtype(), x.dtype(), "{name}");
-        [value, plain, values(&dx)]
-    };
-    let (ours, expected) = (run(ours), run(reference));
-    for (i, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
-        assert_near_in(dy.dtype(), &format!("{name}, result {i}"), ours, expected);
-    }
-}
+type Rotation = fn(Tensor<3>, &RopeTable, usize) -> Tensor<3>;
 
 #[test]
 fn rms_norm_matches_the_reference() {
-    let mut numbers = Numbers::new(31);
-    for output in BOTH_TYPES {
-        for [n, d] in SHAPES {
-            compare_rms_norm(&mut numbers, [n, d], output);
-        }
-    }
-}
-
-pub(crate) fn compare_rms_norm(numbers: &mut Numbers, [n, d]: [usize; 2], output: DType) {
-    let x = numbers.tensor([n, d]).mul_scalar(2.0);
-    let weight = numbers.tensor([d]);
-    let dy = numbers.tensor([n, d]).cast(output);
-    // The gradient of a norm of one element is eps / (x² + eps)^1.5 times it: with a small epsilon
-    // it is only rounding error.
-    let eps = if d == 1 { 1.0 } else { 1e-5 };
-    let run = |norm: Norm, x: Tensor<2>| norm(x, &weight, eps, output);
-    compare(
-        &format!("{n} {d} {output:?}"),
-        (&x, &dy),
-        &|x| run(rms_norm, x),
-        &|x| run(rms_norm::reference::rms_norm, x),
-    );
+    backend::rms_norms(&under_test(), &SHAPES);
 }
 
 #[test]
@@ -103,30 +57,14 @@ fn a_row_of_zeros_stays_zero_and_nan_stays_in_its_row() {
 
 #[test]
 fn swiglu_matches_the_reference() {
-    let mut numbers = Numbers::new(32);
-    for dtype in BOTH_TYPES {
-        for [n, f] in SHAPES {
-            let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(12.0).cast(dtype);
-            let dy = numbers.tensor([n, f]).cast(dtype);
-            let gates: [Gate; 2] = [swiglu, swiglu::reference::swiglu];
-            let name = format!("{n} {f} {dtype:?}");
-            compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
-        }
-    }
+    let gates = [swiglu, swiglu::reference::swiglu as Gate];
+    backend::gates(&under_test(), gates, &SHAPES, 12.0);
 }
 
 #[test]
 fn geglu_matches_the_reference() {
-    let mut numbers = Numbers::new(38);
-    for dtype in BOTH_TYPES {
-        for [n, f] in SHAPES {
-            let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(6.0).cast(dtype);
-            let dy = numbers.tensor([n, f]).cast(dtype);
-            let gates: [Gate; 2] = [geglu, geglu::reference::geglu];
-            let name = format!("geglu {n} {f} {dtype:?}");
-            compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
-        }
-    }
+    let gates = [geglu, geglu::reference::geglu as Gate];
+    backend::gates(&under_test(), gates, &SHAPES, 6.0);
 }
 
 #[test]
@@ -146,52 +84,20 @@ fn geglu_of_large_values_is_finite() {
 
 #[test]
 fn head_norms_match_the_reference() {
-    let mut numbers = Numbers::new(39);
-    for dtype in BOTH_TYPES {
-        for ([n, heads, c], spans) in [
-            ([1, 1, 2], vec![2]),
-            ([7, 8, 24], vec![24; 6]),
-            ([50, 8, 16], vec![64, 32]),
-            ([3, 5, 70], vec![70, 140]),
-            ([130, 4, 128], vec![128; 3]),
-        ] {
-            let norm = SpanNorm {
-                weight: numbers.tensor([spans.iter().sum()]).add_scalar(1.0),
-                spans: spans.clone().into(),
-                eps: 1e-6,
-            };
-            let x = numbers.tensor([n, heads, c]).mul_scalar(3.0).cast(dtype);
-            let dy = numbers.tensor([n, heads, c]).cast(dtype);
-            let name = format!("{n} {heads} {c} {spans:?} {dtype:?}");
-            compare(&name, (&x, &dy), &|x| head_norm(x, &norm), &|x| {
-                head_norm::reference::head_norm(x, &norm)
-            });
-        }
-    }
+    backend::head_norms(&under_test(), &[([130, 4, 128], vec![128; 3])]);
 }
 
 #[test]
 fn partial_rotation_matches_the_reference() {
-    let mut numbers = Numbers::new(40);
-    for dtype in BOTH_TYPES {
-        for ([n, heads, c], turned_columns, turned) in [
-            ([7, 4, 16], 12, 3),
-            ([3, 15, 64], 48, 12),
-            ([50, 3, 64], 16, 2),
-            ([5, 2, 128], 96, 2),
-        ] {
-            let table = table(&mut numbers, n, turned_columns);
-            let x = numbers.tensor([n, heads, c]).cast(dtype);
-            let dy = numbers.tensor([n, heads, c]).cast(dtype);
-            let rotations: [Rotation; 2] = [rope, rope::reference::rope];
-            compare(
-                &format!("{turned_columns} of {n} {heads} {c} {dtype:?}"),
-                (&x, &dy),
-                &|x| rotations[0](x, &table, turned),
-                &|x| rotations[1](x, &table, turned),
-            );
-        }
-    }
+    backend::ropes(
+        &under_test(),
+        &[
+            ([7, 4, 16], [12, 3]),
+            ([3, 15, 64], [48, 12]),
+            ([50, 3, 64], [16, 2]),
+            ([5, 2, 128], [96, 2]),
+        ],
+    );
 }
 
 #[test]
@@ -219,38 +125,24 @@ fn the_swiglu_gradient_leaves_a_shared_input_unchanged() {
     assert_eq!(values(&tracked.inner()), original);
 }
 
-pub(crate) fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
-    let positions: Vec<u32> = (0..n).map(|_| numbers.below(5000) as u32).collect();
-    let frequencies: Vec<f64> = (0..c / 2)
-        .map(|i| 10_000f64.powf(-2.0 * i as f64 / c as f64))
-        .collect();
-    RopeTable::new(&positions, &frequencies, 1.0, &test_device())
+fn table(numbers: &mut Numbers, n: usize, c: usize) -> RopeTable {
+    let [table, _] = backend::tables(&under_test(), numbers, n, c);
+    table
 }
 
 #[test]
 fn rope_matches_the_reference() {
-    let mut numbers = Numbers::new(33);
-    for dtype in BOTH_TYPES {
-        for ([n, heads, c], turned) in [
-            ([1, 1, 2], 1),
-            ([1, 3, 2], 2),
-            ([3, 15, 64], 12),
-            ([50, 3, 64], 0),
-            ([7, 2, 10], 1),
-            ([200, 48, 64], 40),
-        ] {
-            let table = table(&mut numbers, n, c);
-            let x = numbers.tensor([n, heads, c]).cast(dtype);
-            let dy = numbers.tensor([n, heads, c]).cast(dtype);
-            let rotations: [Rotation; 2] = [rope, rope::reference::rope];
-            compare(
-                &format!("{n} {heads} {c} {dtype:?}"),
-                (&x, &dy),
-                &|x| rotations[0](x, &table, turned),
-                &|x| rotations[1](x, &table, turned),
-            );
-        }
-    }
+    backend::ropes(
+        &under_test(),
+        &[
+            ([1, 1, 2], [2, 1]),
+            ([1, 3, 2], [2, 2]),
+            ([3, 15, 64], [64, 12]),
+            ([50, 3, 64], [64, 0]),
+            ([7, 2, 10], [10, 1]),
+            ([200, 48, 64], [64, 40]),
+        ],
+    );
 }
 
 #[test]
@@ -350,18 +242,5 @@ fn results_are_bit_identical_for_any_number_of_threads() {
 
 #[test]
 fn selected_rows_and_their_gradient_match_the_reference() {
-    let mut numbers = Numbers::new(91);
-    let rows = RowIndices::new(&[0, 2, 3, 8]);
-    for dtype in [DType::F32, DType::BF16] {
-        let x: Tensor<2> = numbers.tensor([9, 7]);
-        let x = x.cast(dtype);
-        let dy = numbers.tensor([4, 7]).cast(dtype);
-        let results = |select: fn(Tensor<2>, &RowIndices) -> Tensor<2>| {
-            let x = leaf(&x);
-            let y = select(x.clone(), &rows);
-            [values(&y), gradient(&x, &gradients(y, &dy))]
-        };
-        let ours = results(select_rows::select_rows);
-        assert_eq!(ours, results(select_rows::reference::select_rows));
-    }
+    backend::selected_rows(&under_test(), &[([9, 7], vec![0, 2, 3, 8])]);
 }

@@ -1,46 +1,18 @@
 //! Rows of a packed embedding, compared with the same table as a tensor.
 
-use burn::tensor::{Tensor, TensorData};
+use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::embedding::{embedding, reference};
-use tooltune_kernels::{ComputeDtype, FrozenWeight};
 
-use crate::support::{Numbers, refusal, test_device, values};
+use crate::backend::embedding::{self as backend, tables};
+use crate::support::{Numbers, refusal, under_test, values};
 
 const BOTH_TYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 
-/// The table in its device's format, and as a tensor that was never packed.
-fn tables(floats: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> (FrozenWeight, Tensor<2>) {
-    let device = test_device();
-    let dense = Tensor::<2>::from_data(TensorData::new(floats.to_vec(), shape), &device);
-    (
-        FrozenWeight::new(floats.to_vec(), shape, dtype, &device),
-        dense.cast(dtype.dtype()),
-    )
-}
-
 #[test]
 fn packed_table_rows_equal_the_tensor_rows() {
-    let mut numbers = Numbers::new(81);
     // Fewer, equal and more rows than the columns of a panel; odd and even widths.
-    for [v, d] in [[1, 1], [11, 6], [16, 32], [33, 7], [300, 65]] {
-        let floats = numbers.floats(v * d);
-        let last = v as u32 - 1;
-        let forty: Vec<u32> = (0..40).map(|_| numbers.below(v) as u32).collect();
-        for dtype in BOTH_TYPES {
-            let (table, dense) = tables(&floats, [v, d], dtype);
-            for ids in [&[0][..], &[last], &[last, 0, last, last], &forty] {
-                let ours = embedding(&table, ids);
-                let expected = reference::embedding(&dense, ids);
-                assert_eq!(ours.dims(), [ids.len(), d]);
-                assert_eq!(ours.dtype(), expected.dtype());
-                assert_eq!(
-                    values(&ours),
-                    values(&expected),
-                    "{v} rows of {d}, {dtype:?}, {ids:?}"
-                );
-            }
-        }
-    }
+    let shapes = [[1, 1], [11, 6], [16, 32], [33, 7], [300, 65]];
+    backend::rows(&under_test(), &shapes);
 }
 
 #[test]
@@ -48,7 +20,7 @@ fn lookup_returns_the_row_of_the_id() {
     for dtype in BOTH_TYPES {
         // Exact in bf16: a hundred rows of three, each with its own value.
         let floats: Vec<f32> = (0..300).map(|i| (i / 3) as f32).collect();
-        let (table, _) = tables(&floats, [100, 3], dtype);
+        let (table, _) = tables(&under_test(), &floats, [100, 3], dtype);
         let rows = values(&embedding(&table, &[99, 4, 4, 17]));
         let expected = [99.0, 4.0, 4.0, 17.0].map(|number| [number; 3]);
         assert_eq!(rows, expected.concat());
@@ -61,7 +33,7 @@ fn nan_and_infinity_stay_in_their_rows() {
     let mut floats = numbers.floats(20 * 9);
     (floats[5 * 9 + 2], floats[6 * 9]) = (f32::NAN, f32::NEG_INFINITY);
     for dtype in BOTH_TYPES {
-        let (table, dense) = tables(&floats, [20, 9], dtype);
+        let (table, dense) = tables(&under_test(), &floats, [20, 9], dtype);
         let ids = [5, 4, 6, 5];
         let ours = values(&embedding(&table, &ids));
         let expected = values(&reference::embedding(&dense, &ids));
@@ -76,7 +48,7 @@ fn nan_and_infinity_stay_in_their_rows() {
 
 #[test]
 fn an_id_outside_the_table_is_rejected() {
-    let (table, _) = tables(&[0.5; 12], [4, 3], ComputeDtype::F32);
+    let (table, _) = tables(&under_test(), &[0.5; 12], [4, 3], ComputeDtype::F32);
     let message = refusal(|| embedding(&table, &[4]));
     assert!(message.contains("below the vocabulary size"), "{message}");
 }

@@ -9,31 +9,18 @@ use tooltune_kernels::{
     query_gate,
 };
 
+use crate::backend::gated_delta as backend;
 use crate::bounds::Quantity;
 use crate::support::{
-    Numbers, assert_near, difference, gradient, gradients, leaf, on_threads, test_device, values,
+    Numbers, assert_near, difference, gradient, gradients, leaf, on_threads, test_device,
+    under_test, values,
 };
 
 /// Heads of different sizes, and value heads that share keys.
 const HEADS: [DeltaHeads; 3] = [
-    DeltaHeads {
-        key_heads: 2,
-        value_heads: 4,
-        key_dim: 24,
-        value_dim: 16,
-    },
-    DeltaHeads {
-        key_heads: 1,
-        value_heads: 1,
-        key_dim: 6,
-        value_dim: 10,
-    },
-    DeltaHeads {
-        key_heads: 3,
-        value_heads: 3,
-        key_dim: 128,
-        value_dim: 128,
-    },
+    backend::heads([2, 4], [24, 16]),
+    backend::heads([1, 1], [6, 10]),
+    backend::heads([3, 3], [128, 128]),
 ];
 
 /// Lengths below, equal to and above one or two chunks; and padding after the last document.
@@ -44,51 +31,10 @@ const BORDERS: [&[usize]; 4] = [
     &[0, 0, 65, 65, 66],
 ];
 
-fn leaves(inputs: &DeltaInputs) -> DeltaInputs {
-    DeltaInputs {
-        qkv: leaf(&inputs.qkv),
-        log_decay: leaf(&inputs.log_decay),
-        beta: leaf(&inputs.beta),
-    }
-}
-
-fn all_gradients(leaves: &DeltaInputs, read: Tensor<3>, d: &Tensor<3>) -> [Vec<f32>; 3] {
-    let grads = gradients(read, d);
-    [
-        gradient(&leaves.qkv, &grads),
-        gradient(&leaves.log_decay, &grads),
-        gradient(&leaves.beta, &grads),
-    ]
-}
-
-/// Compares values, states and all gradients of an implementation with the reference.
-fn check(path: fn(DeltaInputs, DeltaHeads, &Documents) -> Tensor<3>) {
-    let mut numbers = Numbers::new(31);
-    for heads in HEADS {
-        for borders in BORDERS {
-            let n = borders[borders.len() - 1] + 3;
-            let documents = Documents::new(borders, n);
-            let inputs = numbers.delta_inputs(n, heads);
-            let d = numbers.tensor([n, heads.value_heads, heads.value_dim]);
-            let [ours, expected] = [leaves(&inputs), leaves(&inputs)];
-            let output = path(ours.clone(), heads, &documents);
-            let (plain, _) = reference::gated_delta(expected.clone(), heads, &documents);
-            let name = format!("{heads:?} {borders:?}");
-            assert_near(&name, &values(&output), &values(&plain));
-            let grads = all_gradients(&ours, output, &d);
-            let expected_grads = all_gradients(&expected, plain, &d);
-            for (i, (grads, expected_grads)) in grads.iter().zip(&expected_grads).enumerate() {
-                let off = difference(grads, expected_grads);
-                let bound = Quantity::Gradient.bound();
-                assert!(off < bound, "{name}, gradient {i}: {off}");
-            }
-        }
-    }
-}
-
 #[test]
 fn chunks_match_single_tokens() {
-    check(chunked::gated_delta);
+    let (backend, path) = (under_test(), chunked::gated_delta);
+    backend::rule(&backend, Quantity::Gradient, path, &HEADS, &BORDERS);
 }
 
 #[test]
@@ -109,6 +55,7 @@ fn equal_keys_lose_no_precision() {
 
 #[test]
 fn states_match_single_tokens_and_continue() {
+    backend::states(&under_test(), &HEADS, &BORDERS);
     let mut numbers = Numbers::new(32);
     for heads in HEADS {
         for borders in BORDERS {
@@ -116,9 +63,6 @@ fn states_match_single_tokens_and_continue() {
             let documents = Documents::new(borders, n);
             let full = numbers.delta_inputs(n, heads);
             let (read, states) = gated_delta_states(full.clone(), heads, &documents);
-            let (plain, expected) = reference::gated_delta(full.clone(), heads, &documents);
-            assert_near("states", &values(&states), &values(&expected));
-            assert_near("read", &values(&read), &values(&plain));
             // The last token of each document again, from the state before it.
             let spans: Vec<(usize, usize)> = documents.spans().collect();
             if spans.iter().any(|&(_, length)| length < 2) {

@@ -22,6 +22,22 @@ pub(crate) struct Shape<'a> {
     pub(crate) ranks: &'a [usize],
 }
 
+impl<'a> Shape<'a> {
+    pub(crate) const fn new(
+        n: usize,
+        inputs: usize,
+        outputs: &'a [usize],
+        ranks: &'a [usize],
+    ) -> Self {
+        Self {
+            n,
+            inputs,
+            outputs,
+            ranks,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) x: Tensor<2>,
@@ -33,79 +49,19 @@ pub(crate) struct Case {
 }
 
 const SHAPES: [Shape<'_>; 12] = [
-    Shape {
-        n: 1,
-        inputs: 1,
-        outputs: &[1],
-        ranks: &[1],
-    },
-    Shape {
-        n: 1,
-        inputs: 576,
-        outputs: &[576, 192, 192],
-        ranks: &[8, 8, 8],
-    },
-    Shape {
-        n: 7,
-        inputs: 33,
-        outputs: &[65],
-        ranks: &[3],
-    },
-    Shape {
-        n: 24,
-        inputs: 64,
-        outputs: &[40, 31],
-        ranks: &[16, 5],
-    },
-    Shape {
-        n: 130,
-        inputs: 576,
-        outputs: &[576, 192, 192],
-        ranks: &[8, 0, 16],
-    },
-    Shape {
-        n: 257,
-        inputs: 100,
-        outputs: &[300],
-        ranks: &[64],
-    },
-    Shape {
-        n: 40,
-        inputs: 192,
-        outputs: &[33, 33, 33],
-        ranks: &[0, 1, 2],
-    },
-    Shape {
-        n: 61,
-        inputs: 48,
-        outputs: &[96],
-        ranks: &[0],
-    },
+    Shape::new(1, 1, &[1], &[1]),
+    Shape::new(1, 576, &[576, 192, 192], &[8, 8, 8]),
+    Shape::new(7, 33, &[65], &[3]),
+    Shape::new(24, 64, &[40, 31], &[16, 5]),
+    Shape::new(130, 576, &[576, 192, 192], &[8, 0, 16]),
+    Shape::new(257, 100, &[300], &[64]),
+    Shape::new(40, 192, &[33, 33, 33], &[0, 1, 2]),
+    Shape::new(61, 48, &[96], &[0]),
     // Deeper than one accumulation step, for widened elements and for pairs, in both directions.
-    Shape {
-        n: 61,
-        inputs: 5001,
-        outputs: &[200],
-        ranks: &[4],
-    },
-    Shape {
-        n: 50,
-        inputs: 200,
-        outputs: &[4500, 31],
-        ranks: &[2, 3],
-    },
-    Shape {
-        n: 33,
-        inputs: 6401,
-        outputs: &[40],
-        ranks: &[3],
-    },
-    Shape {
-        n: 33,
-        inputs: 40,
-        outputs: &[6200, 31],
-        ranks: &[2, 3],
-    },
+    Shape::new(61, 5001, &[200], &[4]),
+    Shape::new(50, 200, &[4500, 31], &[2, 3]),
+    Shape::new(33, 6401, &[40], &[3]),
+    Shape::new(33, 40, &[6200, 31], &[2, 3]),
 ];
 
 /// The varied settings of a case other than its shape.
@@ -315,12 +271,7 @@ fn the_normed_reference_is_the_norm_before_plain_layers() {
 #[test]
 fn noncontiguous_views_give_equal_results() {
     let mut numbers = Numbers::new(14);
-    let shape = Shape {
-        n: 20,
-        inputs: 30,
-        outputs: &[50],
-        ranks: &[4],
-    };
+    let shape = Shape::new(20, 30, &[50], &[4]);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let case = case(&mut numbers, shape, Kind::Plain, dtype);
         let view = case.x.clone().transpose().mul_scalar(1.0).transpose();
@@ -334,19 +285,13 @@ fn noncontiguous_views_give_equal_results() {
 #[test]
 fn results_are_bit_identical_for_any_number_of_threads() {
     let mut numbers = Numbers::new(15);
-    let shape = |n, inputs, outputs, ranks| Shape {
-        n,
-        inputs,
-        outputs,
-        ranks,
-    };
     for shape in [
-        shape(300, 200, &[260, 96], &[8, 8]),
+        Shape::new(300, 200, &[260, 96], &[8, 8]),
         // A thread's blocks have 12 rows or fewer only for some thread counts.
-        shape(60, 1536, &[64], &[8]),
+        Shape::new(60, 1536, &[64], &[8]),
         // Threads split the panels of one block; the split must not affect the result.
-        shape(16, 576, &[576], &[8]),
-        shape(1, 576, &[576, 192, 192], &[8, 8, 8]),
+        Shape::new(16, 576, &[576], &[8]),
+        Shape::new(1, 576, &[576, 192, 192], &[8, 8, 8]),
     ] {
         for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
             for kind in KINDS {
@@ -364,12 +309,7 @@ fn results_are_bit_identical_for_any_number_of_threads() {
 #[test]
 fn nonfinite_values_stay_in_their_row() {
     let mut numbers = Numbers::new(16);
-    let shape = Shape {
-        n: 50,
-        inputs: 64,
-        outputs: &[96],
-        ranks: &[8],
-    };
+    let shape = Shape::new(50, 64, &[96], &[8]);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut case = case(&mut numbers, shape, Kind::Plain, dtype);
@@ -404,12 +344,7 @@ fn a_packed_weight_equals_the_rounded_weight() {
 fn a_shared_gradient_equals_the_sum_by_autodiff() {
     let mut numbers = Numbers::new(23);
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
-        let shape = |inputs, outputs| Shape {
-            n: 13,
-            inputs,
-            outputs,
-            ranks: &[4],
-        };
+        let shape = |inputs, outputs| Shape::new(13, inputs, outputs, &[4]);
         let normed = case(&mut numbers, shape(24, &[16]), Kind::Normed, dtype);
         let adds = case(&mut numbers, shape(16, &[24]), Kind::Residual, dtype);
         let dx = [false, true].map(|is_shared| {

@@ -2,6 +2,8 @@
 
 mod adamw;
 mod attention;
+#[path = "../backend/mod.rs"]
+mod backend;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;
 mod decode;

@@ -108,16 +108,10 @@ impl Mismatches {
 #[test]
 fn lora_linear_is_not_finite_exactly_where_the_reference_is() {
     let (mut numbers, mut mismatches) = (Numbers::new(101), Mismatches::default());
-    let shape = |n, inputs, outputs, ranks| Shape {
-        n,
-        inputs,
-        outputs,
-        ranks,
-    };
     for shape in [
-        shape(13, 33, &[31, 40], &[3, 8]),
-        shape(1, 64, &[96], &[8]),
-        shape(50, 64, &[40, 31, 7], &[4, 0, 1]),
+        Shape::new(13, 33, &[31, 40], &[3, 8]),
+        Shape::new(1, 64, &[96], &[8]),
+        Shape::new(50, 64, &[40, 31, 7], &[4, 0, 1]),
     ] {
         for (kind, dtype) in KINDS.iter().flat_map(|k| BOTH.map(|dtype| (*k, dtype))) {
             let good = crate::lora_linear::case(&mut numbers, shape, kind, dtype);
@@ -321,7 +315,7 @@ fn attention_is_not_finite_exactly_where_the_reference_is() {
     let documents = Documents::new(&[0, 5, 70, 71], 73);
     for (dtype, causality) in BOTH_TYPES
         .iter()
-        .flat_map(|dtype| crate::attention::BOTH.map(|causality| (*dtype, causality)))
+        .flat_map(|dtype| crate::backend::attention::BOTH.map(|causality| (*dtype, causality)))
     {
         for [h, g, c] in [[2, 1, 8], [6, 2, 16]] {
             let qkv = numbers.tensor([73, h + 2 * g, c]).cast(dtype);

@@ -2,14 +2,13 @@
 //! sizes, documents of any length.
 
 use tooltune_kernels::ComputeDtype;
-use tooltune_kernels::rope::{self, rope};
 use tooltune_kernels::swiglu::{self, swiglu};
 
-use crate::attention;
-use crate::elementwise::{self, Gate, Rotation};
+use crate::backend::elementwise::{self, Gate};
+use crate::backend::{attention, compare};
 use crate::linear_cross_entropy;
 use crate::lora_linear::{self, KINDS, Shape};
-use crate::support::{BOTH_TYPES, Numbers};
+use crate::support::{BOTH_TYPES, Numbers, under_test};
 
 const BOTH: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 
@@ -27,7 +26,7 @@ fn rms_norm_matches_the_reference() {
     let mut numbers = Numbers::new(111);
     for turn in 0..60 {
         let shape = [size(&mut numbers, 40), size(&mut numbers, 300)];
-        elementwise::compare_rms_norm(&mut numbers, shape, BOTH_TYPES[turn % 2]);
+        elementwise::compare_rms_norm(&under_test(), &mut numbers, shape, BOTH_TYPES[turn % 2]);
     }
 }
 
@@ -41,27 +40,19 @@ fn swiglu_matches_the_reference() {
         let gate_up = numbers.tensor([n, 2 * f]).mul_scalar(12.0).cast(dtype);
         let dy = numbers.tensor([n, f]).cast(dtype);
         let name = format!("{n} {f} {dtype:?}");
-        elementwise::compare(&name, (&gate_up, &dy), &gates[0], &gates[1]);
+        compare(&under_test(), &name, (&gate_up, &dy), &gates[0], &gates[1]);
     }
 }
 
 #[test]
 fn rope_matches_the_reference() {
     let mut numbers = Numbers::new(113);
-    let rotations: [Rotation; 2] = [rope, rope::reference::rope];
     for turn in 0..60 {
         let [n, heads] = [40, 12].map(|most| size(&mut numbers, most));
         let c = 2 * size(&mut numbers, 70);
-        let rotated_heads = numbers.below(heads + 1);
+        let rotated = [c, numbers.below(heads + 1)];
         let dtype = BOTH_TYPES[turn % 2];
-        let table = elementwise::table(&mut numbers, n, c);
-        let [x, dy] = [0, 1].map(|_| numbers.tensor([n, heads, c]).cast(dtype));
-        elementwise::compare(
-            &format!("{n} {rotated_heads}/{heads} {c} {dtype:?}"),
-            (&x, &dy),
-            &|x| rotations[0](x, &table, rotated_heads),
-            &|x| rotations[1](x, &table, rotated_heads),
-        );
+        elementwise::compare_rope(&under_test(), &mut numbers, [n, heads, c], rotated, dtype);
     }
 }
 
@@ -73,12 +64,7 @@ fn stacked_layers_match_the_reference() {
         let layers = 1 + numbers.below(3);
         let outputs: Vec<usize> = (0..layers).map(|_| size(&mut numbers, 100)).collect();
         let ranks: Vec<usize> = (0..layers).map(|_| numbers.below(10)).collect();
-        let shape = Shape {
-            n,
-            inputs,
-            outputs: &outputs,
-            ranks: &ranks,
-        };
+        let shape = Shape::new(n, inputs, &outputs, &ranks);
         let kind = KINDS[numbers.below(KINDS.len())];
         lora_linear::compare(&mut numbers, shape, kind, BOTH[turn % 2]);
     }
@@ -98,7 +84,8 @@ fn attention_matches_the_reference() {
         let n = borders[borders.len() - 1] + numbers.below(3);
         for causality in attention::BOTH {
             let case = attention::Case::new(&mut numbers, [h, g, c], (&borders, n), causality);
-            case.check(&format!("{h} {g} {c}, {borders:?} of {n}, {causality:?}"));
+            let name = format!("{h} {g} {c}, {borders:?} of {n}, {causality:?}");
+            case.check(&under_test(), &name);
         }
     }
 }
