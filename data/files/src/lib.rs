@@ -3,8 +3,8 @@
 //!
 //! [`open`] returns the rows of a file as JSON, one at a time. The format makes no difference to
 //! the caller, and memory holds only a few rows, regardless of the file size. [`convert`] writes
-//! rows in a different format. Rows of columns become JSON and are parsed again, so there is only one
-//! row parser with one set of checks; tokenization takes most of the time anyway.
+//! rows in a different format. Rows of columns become JSON and are parsed again, so there is only
+//! one row parser with one set of checks; tokenization takes most of the time anyway.
 //!
 //! ```
 //! use std::path::Path;

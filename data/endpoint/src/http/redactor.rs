@@ -1,4 +1,4 @@
-//! Removes secrets from server replies, in every spelling that reveals the secret: JSON and percent
+//! Removes secrets from server replies, in every encoding that reveals the secret: JSON and percent
 //! escapes, HTML entities, base64 and hexadecimal, whole or split over several fields.
 //!
 //! Values, and words of values, are removed if they have at least eight characters. Shorter ones
@@ -23,17 +23,17 @@ const MIN_SECRET_BYTES: usize = 8;
 #[derive(Clone, Default)]
 pub struct Redactor {
     /// Longest first, so that no part of a value remains.
-    spellings: Vec<Spelling>,
+    encodings: Vec<Encoding>,
 }
 
 /// A byte sequence to mask wherever a string contains it, escaped or not.
 #[derive(Clone)]
-struct Spelling {
+struct Encoding {
     finder: Finder<'static>,
     is_base64: bool,
 }
 
-impl Spelling {
+impl Encoding {
     fn from_bytes(bytes: &[u8]) -> Self {
         Self {
             finder: Finder::new(bytes).into_owned(),
@@ -50,7 +50,7 @@ impl Spelling {
 }
 
 impl Redactor {
-    /// Hides these values and their words, in any spelling.
+    /// Hides these values and their words, in any encoding.
     pub fn new(values: &[&str]) -> Self {
         let mut secrets: Vec<String> = values
             .iter()
@@ -60,18 +60,18 @@ impl Redactor {
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
         Self {
-            spellings: secrets.iter().flat_map(|text| spellings(text)).collect(),
+            encodings: secrets.iter().flat_map(|text| encodings(text)).collect(),
         }
     }
 
     /// The text with `***` in place of each secret.
     pub fn redact(&self, text: String) -> String {
-        if self.spellings.is_empty() {
+        if self.encodings.is_empty() {
             return text;
         }
         let mut texts = TextsToRedact::default();
         texts.add(&text);
-        match texts.find_hits(&self.spellings).first() {
+        match texts.find_hits(&self.encodings).first() {
             Some(ranges) if !ranges.is_empty() => replace_ranges(&text, ranges),
             _ => text,
         }
@@ -80,13 +80,13 @@ impl Redactor {
     /// The value with `***` in place of each secret in its strings and keys, including secrets that
     /// are split over several items.
     pub fn redact_value(&self, mut value: Value) -> Value {
-        if self.spellings.is_empty() {
+        if self.encodings.is_empty() {
             return value;
         }
         for with_keys in [false, true] {
             let mut texts = TextsToRedact::default();
             collect_texts(&value, with_keys, &mut texts);
-            let hits = texts.find_hits(&self.spellings);
+            let hits = texts.find_hits(&self.encodings);
             if hits.iter().any(|ranges| !ranges.is_empty()) {
                 value = rewrite_value(value, with_keys, &mut hits.into_iter());
             }
@@ -97,7 +97,7 @@ impl Redactor {
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redactor({})", self.spellings.len())
+        write!(f, "Redactor({})", self.encodings.len())
     }
 }
 
@@ -128,19 +128,19 @@ fn secret_parts(value: &str) -> Vec<String> {
 }
 
 /// A secret in plain text and in encodings of its bytes.
-fn spellings(secret: &str) -> Vec<Spelling> {
-    let mut spellings = vec![Spelling::from_bytes(secret.as_bytes())];
+fn encodings(secret: &str) -> Vec<Encoding> {
+    let mut encodings = vec![Encoding::from_bytes(secret.as_bytes())];
     if secret.contains(' ') {
-        spellings.push(Spelling::from_bytes(secret.replace(' ', "+").as_bytes()));
+        encodings.push(Encoding::from_bytes(secret.replace(' ', "+").as_bytes()));
     }
     // If the secret itself contains escapes, decoding a reply also decodes those.
     let plain = layers::without_layers(secret);
     if plain != secret.as_bytes() && plain.len() >= MIN_SECRET_BYTES {
-        spellings.push(Spelling::from_bytes(&plain));
+        encodings.push(Encoding::from_bytes(&plain));
     }
     let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
-    spellings.push(Spelling::from_bytes(hex.to_uppercase().as_bytes()));
-    spellings.push(Spelling::from_bytes(hex.as_bytes()));
+    encodings.push(Encoding::from_bytes(hex.to_uppercase().as_bytes()));
+    encodings.push(Encoding::from_bytes(hex.as_bytes()));
     // A prefix of the secret, such as `user:`, shifts its base64 bits by one of three offsets.
     for n_before in 0..3 {
         let mut bytes = vec![0_u8; n_before];
@@ -150,11 +150,11 @@ fn spellings(secret: &str) -> Vec<Spelling> {
         let encoded = STANDARD_NO_PAD.encode(&bytes);
         let url_safe = URL_SAFE_NO_PAD.encode(&bytes);
         if url_safe != encoded {
-            spellings.push(Spelling::from_base64(&url_safe[n_shared..n_whole]));
+            encodings.push(Encoding::from_base64(&url_safe[n_shared..n_whole]));
         }
-        spellings.push(Spelling::from_base64(&encoded[n_shared..n_whole]));
+        encodings.push(Encoding::from_base64(&encoded[n_shared..n_whole]));
     }
-    spellings
+    encodings
 }
 
 /// Strings that are searched as one, so that a secret may begin in one and end in another.
@@ -180,14 +180,14 @@ impl TextsToRedact {
     }
 
     /// The parts of each string that belong to a secret, sorted and disjoint.
-    fn find_hits(&self, spellings: &[Spelling]) -> Vec<Vec<Range<usize>>> {
+    fn find_hits(&self, encodings: &[Encoding]) -> Vec<Vec<Range<usize>>> {
         let mut hits: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.ranges.len()];
         for layer in Layers::new(self.whole.as_bytes()) {
-            for spelling in spellings {
-                let n_bytes = spelling.finder.needle().len();
-                for start in spelling.finder.find_iter(&layer.bytes) {
+            for encoding in encodings {
+                let n_bytes = encoding.finder.needle().len();
+                for start in encoding.finder.find_iter(&layer.bytes) {
                     let hit = layer.source_range(start..start + n_bytes);
-                    self.add_hit(spelling, hit, &mut hits);
+                    self.add_hit(encoding, hit, &mut hits);
                 }
             }
         }
@@ -198,7 +198,7 @@ impl TextsToRedact {
     }
 
     /// Splits a hit over the strings that it spans.
-    fn add_hit(&self, spelling: &Spelling, hit: Range<usize>, hits: &mut [Vec<Range<usize>>]) {
+    fn add_hit(&self, encoding: &Encoding, hit: Range<usize>, hits: &mut [Vec<Range<usize>>]) {
         let first_text = self
             .ranges
             .partition_point(|text_range| text_range.end <= hit.start);
@@ -215,7 +215,7 @@ impl TextsToRedact {
             if part.is_empty() || is_in_last {
                 continue;
             }
-            if spelling.is_base64 {
+            if encoding.is_base64 {
                 part = widen_hit(text, part);
             }
             ranges.push(text.floor_char_boundary(part.start)..text.ceil_char_boundary(part.end));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_secret_is_redacted() {
+    fn every_encoding_of_a_secret_is_redacted() {
         let redactor = Redactor::new(&[SECRET]);
         let quoted = Value::from(SECRET).to_string();
         let quoted = &quoted[1..quoted.len() - 1];

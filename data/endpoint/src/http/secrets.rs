@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_repeated_by_a_server_are_redacted_in_every_spelling() {
+    fn secrets_repeated_by_a_server_are_redacted_in_every_encoding() {
         let redactor = read("X-Api-Key", "KEY").expect("reads").redactor();
         for repeated in [
             "no: Bearer top/secret\"key!",

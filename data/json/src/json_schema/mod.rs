@@ -1,9 +1,9 @@
 //! Validates values against a JSON Schema and lists the broken rules, in bounded work.
 //!
 //! All validation in this crate uses [`BoundedValidator`], which wraps the jsonschema crate. The
-//! draft is 2020-12 unless `$schema` names a different known draft. `format` is an annotation, as in
-//! the specification, unless the caller asserts it; the content keywords are always annotations.
-//! References outside the schema are never fetched: such a schema is an error.
+//! draft is 2020-12 unless `$schema` names a different known draft. `format` is an annotation, as
+//! in the specification, unless the caller asserts it; the content keywords are always
+//! annotations. References outside the schema are never fetched: such a schema is an error.
 //!
 //! A few lines of schema can require endless work: two branches that lead to the same child double
 //! the work at each level of the value. So a walk over a value has a step budget. Validity is
