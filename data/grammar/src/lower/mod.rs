@@ -1,7 +1,7 @@
 //! Lowers a JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
 //!
 //! Annotations are removed, references become names of the schema's own definitions, and older
-//! keywords become those of the newest draft. A keyword that would be ignored or only partly
+//! keywords become newest-draft keywords. A keyword that would be ignored or only partly
 //! enforced is refused with its JSON pointer. The keyword order is fixed, because object keys are
 //! generated in the order in which they are found: an object's own properties first, then those of
 //! `$ref`, `allOf`, `anyOf` and `oneOf`, as in training targets.
