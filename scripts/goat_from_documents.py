@@ -25,7 +25,7 @@ OUTPUT = ROOT / "benchmarks/goat_from_documents.md"
 SCRIPT = "scripts/goat-from-documents"
 HEAD = """# GOAT from API documents
 
-Measurements of `scripts/goat-from-documents`: GOAT's data pipeline on the documents of the 63 invented APIs, and training on its
+Measurements of `scripts/goat-from-documents`: GOAT's data pipeline on the documents of the 63 synthetic APIs, and training on its
 trajectories. The true edges are known (`data synth goat --edges`), so each filter has a precision and a recall, as in the
 paper's Table 7; the paper's values, for LLaMA-3-70B on RapidAPI, are precisions of 0.25, 0.59, 0.90 and recalls of 0.92, 0.42, 0.36.
 
@@ -96,7 +96,7 @@ def of_oracle(data: Path) -> str:
     splits = {name: lines(made / f"{name}.jsonl") for name in ("train", "dev", "test_seen", "test_unseen")}
     counts = ", ".join(f"{count} in {name}.jsonl" for name, count in splits.items())
     parts = [
-        f"`scripts/goat_oracle.py` knows the invented world and errs on purpose: it accepts one of {HOPES} wrong edges to required "
+        f"`scripts/goat_oracle.py` knows the synthetic APIs and errs on purpose: it accepts one of {HOPES} wrong edges to required "
         f"parameters, misses one of {MISSES} true ones, and writes one reply of {SLIPS} that is not JSON. Its queries name their steps in "
         "order, so plans and documents are easier to find than in queries written by people.",
         edges(made),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An OpenAI chat-completions server that answers the requests of `tooltune data goat` by rules.
 
-It replaces a good model if there is none: it knows the invented world of `tooltune data synth goat` from its tables
+It replaces a good model if there is none: it knows the synthetic world of `tooltune data synth goat` from its tables
 (data/synth/src/goat) and from WORLD, trajectories of that command from which it takes existing values. From a request
 it uses only the prompt, like any server; its reply is a function of the prompt and the seed. Like a model it makes
 errors: it accepts some wrong edges, misses some true ones, and some of its replies are not JSON. The constants below

@@ -53,10 +53,10 @@ fn documents_become_tasks_and_trajectories_become_pairs() {
         (["--min-calls", "3"], "3"),
         (
             ["--from-edges", "bad.jsonl"],
-            "bad.jsonl:1: no document is named \"Nobody\"",
+            "bad.jsonl:1: no document is named \"Xyzzy\"",
         ),
     ] {
-        let edge = "{\"source\": \"Nobody\", \"target\": \"x\", \"parameter\": \"y\"}\n";
+        let edge = "{\"source\": \"Xyzzy\", \"target\": \"x\", \"parameter\": \"y\"}\n";
         workplace.write("bad.jsonl", edge);
         let refused = graph(&arguments);
         assert_eq!(refused.status, Some(2), "{expected}: {}", refused.stderr);

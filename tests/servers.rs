@@ -241,7 +241,7 @@ fn a_server_that_refuses_every_prompt_stops_the_evaluation_without_results() {
     let many = "data synth slot --split dev --rows 24 --output many.jsonl";
     workplace.run(many.split(' ')).success();
     let server =
-        TestServer::start(|_, _| Response::json(400, &json!({"error": "top_k is no field"})));
+        TestServer::start(|_, _| Response::json(400, &json!({"error": "top_k is not a field"})));
     for (rows, expected) in [
         ("24", "several requests in a row"),
         ("3", "all 3 requests failed"),
@@ -254,7 +254,7 @@ fn a_server_that_refuses_every_prompt_stops_the_evaluation_without_results() {
         );
         let failed = workplace.run(command.split(' '));
         assert_eq!(failed.status, Some(1), "{}", failed.stderr);
-        for part in ["top_k is no field", expected] {
+        for part in ["top_k is not a field", expected] {
             assert!(failed.stderr.contains(part), "{part}: {}", failed.stderr);
         }
         assert!(server.received().len() - before <= 10);

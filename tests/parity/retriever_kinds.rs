@@ -29,7 +29,7 @@ fn vectors(value: &Value) -> Vec<Vec<f32>> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// Copies the model of the fixture `retriever`, and replaces its config files by those of a case.
+/// Copies the model of the fixture `retriever`, and replaces its config files by a case's files.
 fn folder(case: &Value) -> TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
