@@ -306,7 +306,7 @@ fn a_token_without_an_embedding_row_is_refused() {
     workplace.write("line.jsonl", line.to_string());
     let answer = workplace.run(["score", "--encoder", "encoder", "line.jsonl"]);
     for expected in [
-        "tokenizer.json: it produces the token 255",
+        "tokenizer.json: it produces token 255",
         "vocab_size in config.json is 128",
     ] {
         assert!(answer.stdout.contains(expected), "{}", answer.stdout);

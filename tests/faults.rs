@@ -354,14 +354,14 @@ fn damaged_metrics_are_reported_and_change_no_pointer() {
             }
             let output = train(&workplace, &[]);
             let step = if is_over { 4 } else { 2 };
-            let expected = format!("lines up to step {step} differ from those of the checkpoint");
+            let expected = format!("lines up to step {step} differ from the checkpoint");
             assert!(output.stderr.contains(&expected), "{}", output.stderr);
             output.success();
             assert_eq!(workplace.read("run/BEST"), best);
             // The warning is printed once if the run resumed and wrote the metrics again.
             let again = train(&workplace, &[]);
             assert_eq!(
-                again.stderr.contains("differ from those of the checkpoint"),
+                again.stderr.contains("differ from the checkpoint"),
                 is_over,
                 "{}",
                 again.stderr

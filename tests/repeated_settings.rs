@@ -197,7 +197,7 @@ fn dropout_in_model_files_is_ignored_and_reported_once() {
         assert_loss(&workplace, run, PLAIN);
         for expected in [
             "tokenizer.json: model.dropout = 0.5 is ignored",
-            "attention_dropout = 0.25 of config.json is not applied",
+            "config.json sets attention_dropout = 0.25, which is not applied",
         ] {
             let times = answer.stderr.matches(expected).count();
             assert_eq!(times, 1, "{expected:?} in {}", answer.stderr);

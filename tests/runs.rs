@@ -377,7 +377,7 @@ fn a_run_can_be_extended_but_not_shortened() {
     assert!(
         shorter.stderr.contains("train.max_steps: 6 -> 5")
             && shorter.stderr.contains("can be extended but not shortened")
-            && !shorter.stderr.contains("another config"),
+            && !shorter.stderr.contains("a different config"),
         "{}",
         shorter.stderr
     );
