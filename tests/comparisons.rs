@@ -211,7 +211,11 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
         "bare.jsonl",
         json_lines(&[json!({"id": "one", "prediction": "{}"})]),
     );
-    let expected = ["bare.jsonl:1: ", "has no scores of a known suite", "--predictions FILE"];
+    let expected = [
+        "bare.jsonl:1: ",
+        "has no scores of a known suite",
+        "--predictions FILE",
+    ];
     assert_refused(
         &workplace,
         &["compare", slot, "bare.jsonl"],
