@@ -95,18 +95,7 @@ impl<'a> Agent<'a> {
                 Method::GlobalId => NextAction::Generate(Task::SubQueries),
                 Method::ReactId => NextAction::Generate(Task::NextSubQuery),
             },
-            outcome: Outcome {
-                method,
-                plan: Vec::new(),
-                sub_queries: Vec::new(),
-                path: Vec::new(),
-                calls: Vec::new(),
-                response: String::new(),
-                retrievals: Vec::new(),
-                failures: Vec::new(),
-                end: EndReason::Answered,
-                texts: Vec::new(),
-            },
+            outcome: Outcome::empty(method),
         }
     }
 

@@ -11,7 +11,7 @@ use tooltune_template::{Conversation, Message, Role};
 use super::agent::shorten;
 use super::method::{ExampleKind, Method};
 use super::options::AgentLimits;
-use super::outcome::{AttemptedCall, EndReason, Failure, Outcome};
+use super::outcome::{AttemptedCall, Failure, Outcome};
 use super::prompts::{ShownCall, one_line};
 use super::reading;
 use super::shown_result::shown_result;
@@ -79,18 +79,7 @@ pub fn dialogue_outcome(
     catalogue: &ApiCatalogue,
     executor: &mut dyn Executor,
 ) -> Outcome {
-    let mut outcome = Outcome {
-        method,
-        plan: Vec::new(),
-        sub_queries: Vec::new(),
-        path: Vec::new(),
-        calls: Vec::new(),
-        response: String::new(),
-        retrievals: Vec::new(),
-        failures: Vec::new(),
-        end: EndReason::Answered,
-        texts: Vec::new(),
-    };
+    let mut outcome = Outcome::empty(method);
     if let DialogueGold::Reply(_) = step.gold {
         outcome.response = text.trim().to_owned();
         return outcome;

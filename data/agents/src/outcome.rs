@@ -34,6 +34,24 @@ pub struct Outcome {
     pub texts: Vec<TextEnd>,
 }
 
+impl Outcome {
+    /// An outcome without texts and calls, which ends with an empty answer.
+    pub(crate) fn empty(method: Method) -> Self {
+        Self {
+            method,
+            plan: Vec::new(),
+            sub_queries: Vec::new(),
+            path: Vec::new(),
+            calls: Vec::new(),
+            response: String::new(),
+            retrievals: Vec::new(),
+            failures: Vec::new(),
+            end: EndReason::Answered,
+            texts: Vec::new(),
+        }
+    }
+}
+
 /// The end of a generated text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextEnd {

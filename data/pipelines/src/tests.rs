@@ -395,57 +395,37 @@ fn changed_prompts_and_settings_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), &RuleGenerator::default(), &Setup::default()).unwrap();
     let prompts_dir = tempfile::tempdir().unwrap();
-    let with_prompts = |prompts| Setup {
-        prompts: Some(prompts),
-        n_items: 13,
-        ..Setup::default()
+    let error_with_prompts = || {
+        let setup = Setup {
+            prompts: Some(prompts_dir.path()),
+            n_items: 13,
+            ..Setup::default()
+        };
+        let outcome = run(dir.path(), &RuleGenerator::default(), &setup);
+        outcome.unwrap_err().to_string()
     };
     std::fs::write(
         prompts_dir.path().join("again.jinja"),
         "{{ prompt }} {{ reason }}",
     )
     .unwrap();
-    let error = run(
-        dir.path(),
-        &RuleGenerator::default(),
-        &with_prompts(prompts_dir.path()),
-    )
-    .unwrap_err()
-    .to_string();
+    let error = error_with_prompts();
     assert!(
         error.contains("items was 12, now 13; prompts/again.jinja was"),
         "{error}"
     );
     std::fs::write(prompts_dir.path().join("agian.jinja"), "x").unwrap();
-    let error = run(
-        dir.path(),
-        &RuleGenerator::default(),
-        &with_prompts(prompts_dir.path()),
-    )
-    .unwrap_err()
-    .to_string();
+    let error = error_with_prompts();
     assert!(
         error.contains("agian.jinja is not a prompt of this pipeline; its prompts are again.jinja"),
         "{error}"
     );
     std::fs::remove_file(prompts_dir.path().join("agian.jinja")).unwrap();
     std::fs::write(prompts_dir.path().join("again.jinja"), "{{ prompt }}").unwrap();
-    let error = run(
-        dir.path(),
-        &RuleGenerator::default(),
-        &with_prompts(prompts_dir.path()),
-    )
-    .unwrap_err()
-    .to_string();
+    let error = error_with_prompts();
     assert!(error.contains("never prints reason"), "{error}");
     std::fs::remove_file(prompts_dir.path().join("again.jinja")).unwrap();
-    let error = run(
-        dir.path(),
-        &RuleGenerator::default(),
-        &with_prompts(prompts_dir.path()),
-    )
-    .unwrap_err()
-    .to_string();
+    let error = error_with_prompts();
     assert!(
         error.contains("the folder has no prompts; the pipeline's prompts are again.jinja"),
         "{error}"

@@ -109,10 +109,7 @@ fn compare_logits(
     n_rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
-    let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::from_config(config)?;
-    let mut trained = base.decoder(ComputeDtype::F32, device)?;
-    attach(&mut trained, checkpoint, model, device)?;
+    let (base, trained) = trained_model(config, checkpoint, device)?;
     let prompts = prompts(config, &base, n_rows, device)?;
     let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
     drop(trained);
@@ -294,6 +291,19 @@ fn embeddings(
     ))
 }
 
+/// The base model, and its decoder in f32 with the adapter of the checkpoint.
+fn trained_model(
+    config: &Config,
+    checkpoint: &Path,
+    device: &Device,
+) -> Result<(BaseModel, Decoder), Error> {
+    let model = &config.language_model()?.model_name_or_path;
+    let base = BaseModel::from_config(config)?;
+    let mut decoder = base.decoder(ComputeDtype::F32, device)?;
+    attach(&mut decoder, checkpoint, model, device)?;
+    Ok((base, decoder))
+}
+
 fn logits(
     config: &Config,
     checkpoint: &Path,
@@ -301,10 +311,7 @@ fn logits(
     rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
-    let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::from_config(config)?;
-    let mut decoder = base.decoder(ComputeDtype::F32, device)?;
-    attach(&mut decoder, checkpoint, model, device)?;
+    let (base, decoder) = trained_model(config, checkpoint, device)?;
     let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?
         .into_iter()
         .map(|ids| {

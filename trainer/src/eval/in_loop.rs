@@ -17,7 +17,7 @@ use crate::encoder::documents::untrained;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::settings;
-use tooltune_terminal::{GenerationProgress, Work};
+use tooltune_terminal::GenerationProgress;
 
 /// The rows, options and suites for the evaluations of a run.
 #[derive(Debug)]
@@ -108,17 +108,7 @@ impl Evaluator {
         let (mut metrics, mut files) = (Metrics::new(), Files::new());
         let endings = Endings::default();
         if !self.examples.is_empty() {
-            let n_total = self.examples.len();
-            let mut watch_loss = |n_done| {
-                watch(GenerationProgress {
-                    work: Work::MeasuringLoss,
-                    n_done,
-                    n_total,
-                    n_tokens: 0,
-                    waiting: None,
-                })
-            };
-            match loss::mean_loss(target.decoder, &self.examples, &mut watch_loss)? {
+            match loss::mean_loss(target.decoder, &self.examples, watch)? {
                 Some(loss) => metrics.insert("loss".to_string(), loss),
                 None => return Ok(EvaluationOutcome::Interrupted),
             };

@@ -9,6 +9,7 @@ use tooltune_rows::text::TokenizedExample;
 use crate::error::Error;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::{BatchContext, Decoder};
+use tooltune_terminal::{GenerationProgress, Work};
 
 /// Loss of an example.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +30,7 @@ pub struct ExampleLoss {
 pub fn mean_loss(
     decoder: &Decoder,
     examples: &[TokenizedExample],
-    watch: &mut dyn FnMut(usize) -> bool,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<f64>, Error> {
     Ok(losses(decoder, examples, watch)?.map(|losses| mean(&losses)))
 }
@@ -49,14 +50,21 @@ pub fn mean(losses: &[ExampleLoss]) -> f64 {
 pub fn losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
-    watch: &mut dyn FnMut(usize) -> bool,
+    watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
     let decoder = &decoder.concatenated();
     let mut losses = Vec::with_capacity(examples.len());
     for together in group_for_passes(examples, &decoder.device()) {
         for loss in pass_losses(decoder, together)? {
             losses.push(loss);
-            if !watch(losses.len()) {
+            let progress = GenerationProgress {
+                work: Work::MeasuringLoss,
+                n_done: losses.len(),
+                n_total: examples.len(),
+                n_tokens: 0,
+                waiting: None,
+            };
+            if !watch(progress) {
                 return Ok(None);
             }
         }
@@ -90,14 +98,7 @@ fn pass_losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
 ) -> Result<Vec<ExampleLoss>, BatchError> {
-    let examples: Vec<Example<'_>> = examples
-        .iter()
-        .map(|example| Example {
-            id: &example.id,
-            input_ids: &example.input_ids,
-            loss_weights: &example.loss_weights,
-        })
-        .collect();
+    let examples: Vec<Example<'_>> = examples.iter().map(Example::from).collect();
     let batch = collate(&examples, Padding::None)?;
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
     if supervision.rows.is_empty() {

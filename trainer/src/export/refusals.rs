@@ -146,6 +146,11 @@ mod tests {
         BaseModel::open(dir, None).expect("a model")
     }
 
+    fn export_f32(base: &BaseModel, path: &Path) -> Result<Vec<String>, Error> {
+        let (nothing, dtype) = (Addition::none(), GgufDtype::Float(FloatDtype::F32));
+        export_whole_gguf(&nothing, base, dtype, 2048, GgufTarget::File, path)
+    }
+
     fn config(dir: &Path, more: &str) -> Config {
         let rows = dir.join("rows.jsonl");
         std::fs::write(&rows, "{}\n").expect("written");
@@ -175,15 +180,7 @@ mod tests {
             let base = base(&folder, &cases["cases"][name]["pre_tokenizer"]);
             let found = refusals(&config(&folder, ""), &base).expect("checked");
             let path = dir.path().join(format!("{name}.gguf"));
-            let remarks = export_whole_gguf(
-                &Addition::none(),
-                &base,
-                GgufDtype::Float(FloatDtype::F32),
-                2048,
-                GgufTarget::File,
-                &path,
-            )
-            .expect("written");
+            let remarks = export_f32(&base, &path).expect("written");
             let planned: Vec<&String> = found.iter().map(|refusal| &refusal.reason).collect();
             assert_eq!(planned, remarks.iter().collect::<Vec<_>>(), "{name}");
             assert_eq!(
@@ -221,14 +218,7 @@ mod tests {
         assert_eq!(exports, ["--to gguf", "--to gguf --merged and --to ollama"]);
         assert!(all[0].reason.contains("DoRA"), "{}", all[0].reason);
         let path = dir.path().join("own.gguf");
-        let error = export_whole_gguf(
-            &Addition::none(),
-            &base,
-            GgufDtype::Float(FloatDtype::F32),
-            2048,
-            GgufTarget::File,
-            &path,
-        );
+        let error = export_f32(&base, &path);
         assert_eq!(all[1].reason, error.expect_err("refused").to_string());
         assert!(
             all[1].reason.contains("without a name in GGUF"),

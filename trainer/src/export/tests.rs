@@ -116,6 +116,17 @@ fn addition(base: &BaseModel) -> Addition {
     }
 }
 
+/// A model whose template begins with the bos token, which its tokenizer also adds.
+fn bos_first_model(dir: &TempDir) -> BaseModel {
+    let template = format!("{{{{ bos_token }}}}{PLAIN}");
+    let tiny = Tiny {
+        template: &template,
+        adds_bos: true,
+        ..TINY
+    };
+    tiny.write(&dir.path().join("model"))
+}
+
 /// Writes the same model as a GGUF file.
 fn as_gguf(base: &BaseModel, path: &Path) -> BaseModel {
     export_whole_gguf(&Addition::none(), base, F32, 2048, GgufTarget::File, path).unwrap();
@@ -257,13 +268,7 @@ fn chats_begin_as_in_training_for_any_template_and_tokenizer() {
 #[test]
 fn an_adapter_export_warns_of_the_token_that_llama_cpp_adds() {
     let dir = TempDir::new().unwrap();
-    let bos_first = format!("{{{{ bos_token }}}}{PLAIN}");
-    let tiny = Tiny {
-        template: &bos_first,
-        adds_bos: true,
-        ..TINY
-    };
-    let folder = tiny.write(&dir.path().join("model"));
+    let folder = bos_first_model(&dir);
     assert_eq!(adapter_lines(&folder, 2048).unwrap(), [""; 0]);
     let gguf = as_gguf(&folder, &dir.path().join("base.gguf"));
     assert_eq!(adapter_lines(&gguf, 2048).unwrap(), [""; 0]);
@@ -275,13 +280,7 @@ fn an_adapter_export_warns_of_the_token_that_llama_cpp_adds() {
 #[test]
 fn a_base_for_adapters_begins_chats_with_both_templates() {
     let dir = TempDir::new().unwrap();
-    let bos_first = format!("{{{{ bos_token }}}}{PLAIN}");
-    let tiny = Tiny {
-        template: &bos_first,
-        adds_bos: true,
-        ..TINY
-    };
-    let base = tiny.write(&dir.path().join("model"));
+    let base = bos_first_model(&dir);
     let adds_bos = |base: &BaseModel, name: &str| {
         let path = dir.path().join(name);
         match as_gguf(base, &path).files.tokenizer {

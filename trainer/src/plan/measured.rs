@@ -84,14 +84,7 @@ pub(super) const RETRIEVER_COPIES: f64 = 1.5;
 pub(super) const RETRIEVER_SAVE_COPIES: f64 = 3.0;
 
 /// Activations of a block in an encoder that is only used for inference.
-pub(super) const READING: BlockWidths = BlockWidths {
-    stream: 2.0,
-    hidden: 4.0,
-    queries: 0.0,
-    key_values: 0.0,
-    intermediate: 1.0,
-    linear: 0.0,
-};
+pub(super) const READING: BlockWidths = ENCODER;
 
 /// Activations of a block in a forward pass without gradients.
 pub(super) const FORWARD: BlockWidths = BlockWidths {

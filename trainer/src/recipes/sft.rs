@@ -111,14 +111,7 @@ fn step_batch(examples: &Examples, micro_batches: &[Vec<usize>]) -> Result<StepB
 pub fn micro_batch(examples: &Examples, ids: &[usize]) -> Result<MicroBatch, Error> {
     let read = ids.iter().map(|&idx| examples.get(idx));
     let read = read.collect::<Result<Vec<_>, _>>()?;
-    let examples: Vec<Example> = read
-        .iter()
-        .map(|example| Example {
-            id: &example.id,
-            input_ids: &example.input_ids,
-            loss_weights: &example.loss_weights,
-        })
-        .collect();
+    let examples: Vec<Example> = read.iter().map(Example::from).collect();
     Ok(collate(&examples, Padding::None)?)
 }
 

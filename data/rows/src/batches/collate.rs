@@ -7,6 +7,7 @@
 use std::num::NonZeroUsize;
 
 use super::BatchError;
+use crate::text::TokenizedExample;
 
 /// One tokenized document.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,16 @@ pub struct Example<'a> {
     pub input_ids: &'a [u32],
     /// `loss_weights[i]` is the weight of `input_ids[i]` as a target; 0 excludes it from the loss.
     pub loss_weights: &'a [f32],
+}
+
+impl<'a> From<&'a TokenizedExample> for Example<'a> {
+    fn from(example: &'a TokenizedExample) -> Self {
+        Self {
+            id: &example.id,
+            input_ids: &example.input_ids,
+            loss_weights: &example.loss_weights,
+        }
+    }
 }
 
 /// Padding after the last document of a micro-batch.

@@ -124,13 +124,7 @@ pub fn inspect_row(
 ) -> Result<InspectedRow, DataError> {
     let work = || -> Result<InspectedRow, DataError> {
         let (rendered, encoded) = read(row, template, tokenizer, options)?;
-        let supervisor = Supervisor {
-            rendered: &rendered,
-            encoded: &encoded,
-            mask: &options.mask,
-            stop_ids: &options.stop_ids,
-            tokenizer,
-        };
+        let supervisor = Supervisor::new(&rendered, &encoded, tokenizer, options);
         let supervision = supervisor.supervise()?;
         let weights = row_weights(row, supervision.weights)?;
         let tokens = (0..encoded.ids.len())

@@ -217,13 +217,7 @@ pub fn tokenize_row(
         if encoded.ids.len() > options.max_length && options.on_overflow != OnOverflow::Truncate {
             return handle_long_row(&row.id, encoded.ids.len(), options);
         }
-        let supervisor = Supervisor {
-            rendered: &rendered,
-            encoded: &encoded,
-            mask: &options.mask,
-            stop_ids: &options.stop_ids,
-            tokenizer,
-        };
+        let supervisor = Supervisor::new(&rendered, &encoded, tokenizer, options);
         let supervision = supervisor.supervise()?;
         let straddling = supervision
             .straddling

@@ -57,13 +57,7 @@ impl TokenizedPrompt {
             let supervised = rendered.turns.iter().filter(|turn| turn.weight > 0.0);
             let supervised: Vec<Turn> = supervised.copied().collect();
             let turn = turns.strict_turn(&supervised).ok_or(DataError::NoAnswer)?;
-            let supervisor = Supervisor {
-                rendered: &rendered,
-                encoded: &encoded,
-                mask: &options.mask,
-                stop_ids: &options.stop_ids,
-                tokenizer,
-            };
+            let supervisor = Supervisor::new(&rendered, &encoded, tokenizer, options);
             let stop = supervisor.stop_token(&turn)?;
             let text = rendered.text[..turn.start].to_owned();
             let ids = encode(&text, template, tokenizer)?.ids;

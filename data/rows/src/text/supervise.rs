@@ -10,6 +10,7 @@ use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_for};
 
 use super::error::DataError;
 use super::mask::{MaskConfig, Straddle, TrainOn};
+use super::prepare::PrepareOptions;
 use super::tokenizer::{Encoded, Tokenizer};
 
 /// Loss weights of a row.
@@ -25,11 +26,11 @@ pub(super) struct Supervision {
 
 /// The inputs for the weights of a row.
 pub(super) struct Supervisor<'a> {
-    pub(super) rendered: &'a RenderedText,
-    pub(super) encoded: &'a Encoded,
-    pub(super) mask: &'a MaskConfig,
-    pub(super) stop_ids: &'a [u32],
-    pub(super) tokenizer: &'a Tokenizer,
+    rendered: &'a RenderedText,
+    encoded: &'a Encoded,
+    mask: &'a MaskConfig,
+    stop_ids: &'a [u32],
+    tokenizer: &'a Tokenizer,
 }
 
 /// A token that shares a byte with a span.
@@ -38,7 +39,22 @@ struct OverlappingToken {
     is_inside: bool,
 }
 
-impl Supervisor<'_> {
+impl<'a> Supervisor<'a> {
+    pub(super) fn new(
+        rendered: &'a RenderedText,
+        encoded: &'a Encoded,
+        tokenizer: &'a Tokenizer,
+        options: &'a PrepareOptions,
+    ) -> Self {
+        Self {
+            rendered,
+            encoded,
+            mask: &options.mask,
+            stop_ids: &options.stop_ids,
+            tokenizer,
+        }
+    }
+
     /// Computes the weights of a row's tokens.
     ///
     /// # Errors

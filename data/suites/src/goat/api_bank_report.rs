@@ -11,11 +11,10 @@ use tooltune_apis::GoldCall;
 
 use super::api_bank::{ApiBankCall, ApiBankSample};
 use super::paths::correct_path;
+use super::report::JudgedMeans;
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
 use super::{GoatError, is_answered};
-use crate::bootstrap::{
-    Estimate, cell, estimates, indicator, mean, ratio_estimate, unbounded_mean,
-};
+use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, ratio_estimate};
 
 /// The scores of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -185,10 +184,7 @@ impl ApiBankReport {
         let correctness = ratio_estimate(&counts).or_else(none_right);
         let right = with_calls().map(|score| score.has_right_calls().map(indicator));
         let paths = scores.iter().map(|score| score.correct_path.map(indicator));
-        let solved = scores.iter().map(|score| {
-            let is_solved = score.success == Some(true);
-            score.delta_len.filter(|_| is_solved).map(|n| n as f64)
-        });
+        let judged = JudgedMeans::new(scores.iter().map(|score| (score.success, score.delta_len)));
         let parse_errors: Vec<[f64; 1]> =
             scores.iter().map(|s| [indicator(s.parse_error)]).collect();
         let [parse_error_rate] = estimates(&parse_errors);
@@ -199,14 +195,11 @@ impl ApiBankReport {
             correctness,
             sample_accuracy: mean(right),
             correct_path: mean(paths),
-            delta_len: unbounded_mean(solved),
+            delta_len: judged.delta_len,
             rouge_l: mean(scores.iter().map(|score| score.rouge_l)),
             rouge_l_plain: mean(scores.iter().map(|score| score.rouge_l_plain)),
-            sr: mean(scores.iter().map(|score| score.success.map(indicator))),
-            n_judged: scores
-                .iter()
-                .filter(|sample_score| sample_score.success.is_some())
-                .count(),
+            sr: judged.sr,
+            n_judged: judged.n,
             parse_error_rate,
         })
     }

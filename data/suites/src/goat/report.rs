@@ -113,23 +113,20 @@ impl GoatReport {
         }
         let rows: Vec<[f64; 5]> = scores.iter().map(columns).collect();
         let [sa, ia, ia_strict, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = scores.iter().map(|score| score.success.map(indicator));
-        let solved = scores.iter().map(|score| {
-            let is_solved = score.success == Some(true);
-            is_solved.then_some(score.delta_len as f64)
-        });
+        let judged = JudgedMeans::new(
+            scores
+                .iter()
+                .map(|score| (score.success, Some(score.delta_len))),
+        );
         Ok(Self {
             n: scores.len(),
             sa,
             ia,
             ia_strict,
-            sr: mean(judged),
-            n_judged: scores
-                .iter()
-                .filter(|sample_score| sample_score.success.is_some())
-                .count(),
+            sr: judged.sr,
+            n_judged: judged.n,
             correct_path,
-            delta_len: unbounded_mean(solved),
+            delta_len: judged.delta_len,
             parse_error_rate,
         })
     }
@@ -145,6 +142,35 @@ impl GoatReport {
             "delta_len" => self.delta_len,
             "parse_error_rate" => Some(self.parse_error_rate),
             _ => None,
+        }
+    }
+}
+
+/// Means over the judged queries of a run; `None` without such queries.
+pub(super) struct JudgedMeans {
+    /// Number of judged queries.
+    pub(super) n: usize,
+    /// Fraction that is solved.
+    pub(super) sr: Option<Estimate>,
+    /// Mean number of calls beyond the gold calls over the solved queries.
+    pub(super) delta_len: Option<Estimate>,
+}
+
+impl JudgedMeans {
+    /// Aggregates each query's verdict and number of calls beyond the gold calls, if known.
+    pub(super) fn new(queries: impl Iterator<Item = (Option<bool>, Option<i64>)> + Clone) -> Self {
+        let solved = |(success, delta_len): (Option<bool>, Option<i64>)| {
+            delta_len
+                .filter(|_| success == Some(true))
+                .map(|n| n as f64)
+        };
+        Self {
+            n: queries
+                .clone()
+                .filter(|(success, _)| success.is_some())
+                .count(),
+            sr: mean(queries.clone().map(|(success, _)| success.map(indicator))),
+            delta_len: unbounded_mean(queries.map(solved)),
         }
     }
 }

@@ -11,8 +11,9 @@ use tooltune_agents::Outcome;
 use super::endpoints::Endpoints;
 use super::invocations::{Arguments, Call, selection_accuracy};
 use super::paths::correct_path;
+use super::report::JudgedMeans;
 use super::{GoatError, is_answered};
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, unbounded_mean};
+use crate::bootstrap::{Estimate, cell, estimates, indicator};
 
 /// The scores of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -139,20 +140,17 @@ impl RestBenchReport {
         };
         let rows: Vec<[f64; 3]> = scores.iter().map(columns).collect();
         let [sa, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = scores.iter().map(|score| score.success.map(indicator));
-        let solved = scores.iter().map(|score| {
-            let is_solved = score.success == Some(true);
-            is_solved.then_some(score.delta_len as f64)
-        });
+        let judged = JudgedMeans::new(
+            scores
+                .iter()
+                .map(|score| (score.success, Some(score.delta_len))),
+        );
         Ok(Self {
             n: scores.len(),
             correct_path,
-            delta_len: unbounded_mean(solved),
-            sr: mean(judged),
-            n_judged: scores
-                .iter()
-                .filter(|sample_score| sample_score.success.is_some())
-                .count(),
+            delta_len: judged.delta_len,
+            sr: judged.sr,
+            n_judged: judged.n,
             sa,
             parse_error_rate,
         })

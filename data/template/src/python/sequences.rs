@@ -86,62 +86,23 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
 }
 
 fn add_selections(environment: &mut Environment<'static>) {
-    environment.add_filter(
-        "select",
-        |state: &mut State, value: Value, rest: Rest<Value>| {
-            select(
-                state,
-                &value,
-                rest.0,
-                Selection {
-                    attribute: false,
-                    expected: true,
-                },
-            )
-        },
-    );
-    environment.add_filter(
-        "reject",
-        |state: &mut State, value: Value, rest: Rest<Value>| {
-            select(
-                state,
-                &value,
-                rest.0,
-                Selection {
-                    attribute: false,
-                    expected: false,
-                },
-            )
-        },
-    );
-    environment.add_filter(
-        "selectattr",
-        |state: &mut State, value: Value, rest: Rest<Value>| {
-            select(
-                state,
-                &value,
-                rest.0,
-                Selection {
-                    attribute: true,
-                    expected: true,
-                },
-            )
-        },
-    );
-    environment.add_filter(
-        "rejectattr",
-        |state: &mut State, value: Value, rest: Rest<Value>| {
-            select(
-                state,
-                &value,
-                rest.0,
-                Selection {
-                    attribute: true,
-                    expected: false,
-                },
-            )
-        },
-    );
+    for (name, attribute, expected) in [
+        ("select", false, true),
+        ("reject", false, false),
+        ("selectattr", true, true),
+        ("rejectattr", true, false),
+    ] {
+        let selection = Selection {
+            attribute,
+            expected,
+        };
+        environment.add_filter(
+            name,
+            move |state: &mut State, value: Value, rest: Rest<Value>| {
+                select(state, &value, rest.0, selection)
+            },
+        );
+    }
 }
 
 /// Creates a generator of lists, and charges for each list.

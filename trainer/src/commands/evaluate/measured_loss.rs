@@ -12,7 +12,7 @@ use crate::eval::in_loop::prepared_rows;
 use crate::eval::loss;
 use crate::models::Decoder;
 use crate::rows::{ReadingReport, eval_rows};
-use tooltune_terminal::{GenerationProgress, Work, counted};
+use tooltune_terminal::{GenerationProgress, counted};
 
 /// Loss of the rows.
 pub(in crate::commands) struct MeasuredLoss {
@@ -67,17 +67,7 @@ pub(in crate::commands) fn measured_loss(
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<MeasuredLoss>, Error> {
     let examples = &prepared.examples;
-    let n_total = examples.len();
-    let mut watch_loss = |n_done| {
-        watch(GenerationProgress {
-            work: Work::MeasuringLoss,
-            n_done,
-            n_total,
-            n_tokens: 0,
-            waiting: None,
-        })
-    };
-    let Some(losses) = loss::losses(decoder, examples, &mut watch_loss)? else {
+    let Some(losses) = loss::losses(decoder, examples, watch)? else {
         return Ok(None);
     };
     let lines = examples
