@@ -6,25 +6,41 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
-
 /// The only setting outside the tables.
 const DEVICE: &str = "device";
 
-/// Main tables with their keys, in the order of the documentation.
+/// The setting that a name in another program means.
+#[derive(Debug, Clone)]
+pub(crate) struct OtherName {
+    /// The setting here.
+    pub(crate) setting: String,
+    /// Remark on its value; may be empty.
+    pub(crate) note: &'static str,
+}
+
+/// Main tables with their keys, in the order of the documentation, and other names of settings.
 #[derive(Debug)]
-pub(crate) struct Tables<'a>(Vec<(&'a str, Vec<&'a str>)>);
+pub(crate) struct Tables<'a> {
+    tables: Vec<(&'a str, Vec<&'a str>)>,
+    other_names: &'a BTreeMap<&'a str, OtherName>,
+}
 
 impl<'a> Tables<'a> {
     /// Selects the tables among all top-level settings.
-    pub(crate) fn new(tables: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> Self {
-        Self(tables.filter(|(_, keys)| !keys.is_empty()).collect())
+    pub(crate) fn new(
+        tables: impl Iterator<Item = (&'a str, Vec<&'a str>)>,
+        other_names: &'a BTreeMap<&'a str, OtherName>,
+    ) -> Self {
+        Self {
+            tables: tables.filter(|(_, keys)| !keys.is_empty()).collect(),
+            other_names,
+        }
     }
 
     /// The table other than `path` that has `key`; for keys in [train] and [retriever], the former.
     fn home_of(&self, path: &str, key: &str) -> Option<&'a str> {
         let homes = self
-            .0
+            .tables
             .iter()
             .filter(|(table, keys)| *table != path && keys.contains(&key));
         let mut homes = homes.map(|(table, _)| *table);
@@ -43,8 +59,13 @@ impl<'a> Tables<'a> {
             return (format!("did you mean `{near}`?"), Some(intended));
         }
         // Keys of nested tables such as mask.weights are not searched in other tables.
-        if path.is_empty() || self.0.iter().any(|(table, _)| *table == path) {
-            let all: Vec<&str> = self.0.iter().flat_map(|(_, keys)| keys).copied().collect();
+        if path.is_empty() || self.tables.iter().any(|(table, _)| *table == path) {
+            let all: Vec<&str> = self
+                .tables
+                .iter()
+                .flat_map(|(_, keys)| keys)
+                .copied()
+                .collect();
             let near = nearest(key, &all);
             if let Some((near, table)) =
                 near.and_then(|near| Some((near, self.home_of(path, near)?)))
@@ -65,16 +86,8 @@ pub(crate) struct Unknown {
     pub(crate) intended: Option<String>,
 }
 
-/// Keys of other trainers, from `foreign_keys.toml`.
-#[derive(Debug, Default, Deserialize)]
-struct ForeignKeys {
-    /// The setting here, and after a semicolon a remark on its value.
-    renamed: BTreeMap<String, String>,
-    /// Keys without a counterpart, with advice.
-    absent: BTreeMap<String, String>,
-}
-
-static FOREIGN: LazyLock<ForeignKeys> =
+/// Keys of other trainers without a counterpart here, with advice.
+static ABSENT: LazyLock<BTreeMap<String, String>> =
     LazyLock::new(|| toml::from_str(include_str!("foreign_keys.toml")).unwrap_or_default());
 
 /// Explains the unknown `key` in the table at `path`, which has the keys `known`.
@@ -98,20 +111,11 @@ pub(crate) fn explain_unknown(
         };
     }
     // `batch_size` is also a key of [eval]; in other tables it means the training batch size.
-    if let Some(renamed) = FOREIGN.renamed.get(key) {
-        let (renamed, note) = renamed.split_once("; ").unwrap_or((renamed, ""));
-        let help = renamed_help(path, renamed, note);
+    if let Some(OtherName { setting, note }) = tables.other_names.get(key) {
         return Unknown {
             message,
-            help,
-            intended: Some(renamed.to_owned()),
-        };
-    }
-    if let Some(help) = FOREIGN.absent.get(key) {
-        return Unknown {
-            message,
-            help: help.clone(),
-            intended: None,
+            help: renamed_help(path, setting, note),
+            intended: Some(setting.clone()),
         };
     }
     if let Some(table) = tables.home_of(path, key) {
@@ -120,6 +124,13 @@ pub(crate) fn explain_unknown(
             message,
             help,
             intended: Some(format!("{table}.{key}")),
+        };
+    }
+    if let Some(help) = ABSENT.get(key) {
+        return Unknown {
+            message,
+            help: help.clone(),
+            intended: None,
         };
     }
     let (help, intended) = tables.suggest(path, key, known);
@@ -204,24 +215,20 @@ fn renamed_help(path: &str, setting: &str, note: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::FOREIGN;
+    use super::ABSENT;
     use crate::schema;
 
     #[test]
-    fn keys_of_other_trainers_suggest_a_setting() {
-        assert!(!FOREIGN.renamed.is_empty() && !FOREIGN.absent.is_empty());
-        let tables: Vec<&str> = schema::keys(schema::root());
-        for (foreign, renamed) in &FOREIGN.renamed {
-            let setting = renamed.split("; ").next().unwrap_or_default();
-            let (table, key) = setting.split_once('.').expect(foreign);
-            assert!(
-                schema::keys_of(table).contains(&key),
-                "{foreign}: {setting}"
-            );
+    fn a_name_of_another_program_means_one_setting_or_none() {
+        assert!(!ABSENT.is_empty());
+        let mut names: Vec<&str> = ABSENT.keys().map(String::as_str).collect();
+        for (_, field) in schema::settings() {
+            let also = schema::strings(&field["x-also"]).into_iter();
+            names.extend(also.map(|also| also.split("; ").next().unwrap_or_default()));
         }
-        for absent in FOREIGN.absent.keys() {
-            let mut keys = tables.iter().flat_map(|table| schema::keys_of(table));
-            assert!(!FOREIGN.renamed.contains_key(absent) && keys.all(|key| key != absent));
-        }
+        names.sort_unstable();
+        let repeated: Vec<&[&str]> = names.windows(2).filter(|two| two[0] == two[1]).collect();
+        assert_eq!(repeated, Vec::<&[&str]>::new());
+        assert_eq!(schema::other_names()["lora_rank"].setting, "lora.r");
     }
 }

@@ -26,6 +26,12 @@ impl Findings {
         self.spans.contains_key(path)
     }
 
+    /// Whether a problem at the position of the setting is reported already.
+    pub(crate) fn has_problem(&self, path: &str) -> bool {
+        let span = self.spans.get(path);
+        span.is_some() && self.problems.iter().any(|one| one.span.as_ref() == span)
+    }
+
     /// Whether the setting has the value in the source.
     pub(crate) fn is_read(&self, path: &str) -> bool {
         self.is_typed(path) && !self.unreadable.contains(path)

@@ -12,7 +12,7 @@ use super::did_you_mean::{self, Tables};
 use super::document::{Entry, Node, Table, Value};
 use super::enums::Device;
 use super::findings::Findings;
-use super::schema::{keys, root, setting_of, target};
+use super::schema::{keys, other_names, root, setting_of, target};
 use super::tables::Config;
 use crate::budgets::EXPLAINED_KEYS;
 
@@ -24,6 +24,7 @@ pub(crate) fn read_document(document: &Table) -> (Config, Findings) {
             .into_iter()
             .flatten()
             .map(|(table, schema)| (table.as_str(), keys(target(schema)))),
+        other_names(),
     );
     let mut reader = Reader {
         tables,
@@ -330,6 +331,9 @@ impl Reader {
                     "it must be at least {least} and below {}",
                     upper.unwrap_or_default()
                 )
+            }
+            (None, _) if upper.is_some_and(|upper| value >= upper) => {
+                format!("it must be below {}", upper.unwrap_or_default())
             }
             (Some(least), Some(most)) if !(least..=most).contains(&value) => {
                 format!("it must be from {least:?} to {most:?}")

@@ -3,11 +3,13 @@
 //! The `null` type of `Option` fields is removed: TOML has no null, and an absent key selects the
 //! default.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::did_you_mean::OtherName;
 use super::tables::Config;
 
 static ROOT: LazyLock<Value> = LazyLock::new(|| {
@@ -42,7 +44,56 @@ pub(crate) fn keys(table: &'static Value) -> Vec<&'static str> {
 
 /// Keys of a main table.
 pub(crate) fn keys_of(table: &str) -> Vec<&'static str> {
-    keys(target(&ROOT["properties"][table]))
+    keys(self::table(table))
+}
+
+/// Schema of a main table.
+pub(crate) fn table(name: &str) -> &'static Value {
+    target(&ROOT["properties"][name])
+}
+
+/// The settings of the main tables, by path, in the order of the documentation.
+pub(crate) fn settings() -> Vec<(String, &'static Value)> {
+    let settings = keys(root()).into_iter().flat_map(|name| {
+        let fields = table(name)["properties"].as_object().into_iter().flatten();
+        fields.map(move |(key, field)| (format!("{name}.{key}"), field))
+    });
+    settings.collect()
+}
+
+/// Names of settings in other programs, with the setting and a remark on its value: those in
+/// `x-also`, and those in `x-elsewhere` that are not settings here.
+pub(crate) fn other_names() -> &'static BTreeMap<&'static str, OtherName> {
+    static NAMES: LazyLock<BTreeMap<&'static str, OtherName>> = LazyLock::new(|| {
+        let mut names = BTreeMap::new();
+        for (path, field) in settings() {
+            for also in strings(&field["x-also"]) {
+                let (name, note) = also.split_once("; ").unwrap_or((also, ""));
+                let setting = path.clone();
+                names.insert(name, OtherName { setting, note });
+            }
+        }
+        let ours: Vec<&str> = keys(root()).into_iter().flat_map(keys_of).collect();
+        for (path, field) in settings() {
+            let trainers = field["x-elsewhere"].as_object().into_iter().flatten();
+            for name in trainers.flat_map(|(_, names)| strings(names)) {
+                if !ours.contains(&name) {
+                    let setting = path.clone();
+                    names.entry(name).or_insert(OtherName { setting, note: "" });
+                }
+            }
+        }
+        names
+    });
+    &NAMES
+}
+
+/// A string, or the strings of a list.
+pub(crate) fn strings(value: &'static Value) -> Vec<&'static str> {
+    match value {
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+        one => one.as_str().into_iter().collect(),
+    }
 }
 
 /// Schema of a setting, by path.
@@ -89,8 +140,7 @@ pub(crate) fn visit_paths(
 
 /// Built-in names that a path setting accepts.
 pub(crate) fn built_in(schema: &'static Value) -> Vec<&'static str> {
-    let names = schema["x-names"].as_array().into_iter().flatten();
-    names.filter_map(Value::as_str).collect()
+    strings(&schema["x-names"])
 }
 
 /// JSON Schema (draft 2020-12) of a config file.

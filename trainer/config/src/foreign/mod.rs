@@ -1,9 +1,11 @@
 //! Detects and translates configs of other trainers.
 //!
-//! Each trainer has a table next to this file with its keys and either the settings here or the
-//! reason for omission. Nothing is omitted silently: unknown keys are listed by path.
+//! The fields of our tables have the names of settings in other trainers. Each trainer also has a
+//! table next to this file, for keys whose values differ and for keys without a setting here, with
+//! the reason. Nothing is omitted silently: unknown keys are listed by path.
 
 mod arguments;
+mod fields;
 mod results;
 mod rows;
 mod schedule;
@@ -32,6 +34,7 @@ use translation::word_of;
 pub struct Origin {
     /// Usual spelling.
     pub name: String,
+    /// Translation rules by key, those of the fields of our tables included.
     keys: BTreeMap<String, Rule>,
     left_out: BTreeMap<String, String>,
     /// Its defaults that differ from ours, by the setting here.
@@ -96,17 +99,10 @@ impl Commands {
 }
 
 /// Translation rule of a key.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Rule {
-    /// The value is copied to this setting.
-    Same(String),
-    Other(Renaming),
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Renaming {
+struct Rule {
+    /// The setting here; for `Kind::Settings`, the table.
     to: String,
     /// Values here by the words there.
     words: Option<BTreeMap<String, Value>>,
@@ -141,6 +137,8 @@ enum Kind {
     Table,
     /// Column names, by the fields that they are read as.
     Columns,
+    /// A mapping, whose entries are settings of the table `to` if it has them.
+    Settings,
     /// A chat-template variable with the name of the key.
     TemplateSwitch,
     /// The adapter to continue from.
@@ -159,7 +157,8 @@ static ORIGINS: LazyLock<Vec<Origin>> = LazyLock::new(|| {
         include_str!("trl.toml"),
     ];
     let tables = texts.iter().map(|text| toml::from_str(text));
-    tables.filter_map(Result::ok).collect()
+    let origins = tables.filter_map(Result::ok);
+    origins.map(Origin::with_rules_of_fields).collect()
 });
 
 /// Minimum number of a trainer's keys to recognise its file.
@@ -185,6 +184,15 @@ impl Origin {
              requires something else",
             self.name
         ))
+    }
+
+    /// Adds the rules that follow from the fields of our tables.
+    fn with_rules_of_fields(mut self) -> Self {
+        for (key, rule) in fields::rules(&self.name, &self.keys) {
+            self.left_out.remove(&key);
+            self.keys.insert(key, rule);
+        }
+        self
     }
 
     fn knows_key(&self, key: &str) -> bool {

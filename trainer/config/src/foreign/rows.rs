@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tooltune_disk::regular_file;
 use tooltune_hub::RepoKind;
 
-use super::Renaming;
+use super::Rule;
 use super::results::{Carried, is_empty};
 use super::translation::{Translation, to_list};
 use crate::fetch_hint::fetch_hint;
@@ -68,7 +68,7 @@ const LEFT_OUT: [(&str, &str); 15] = [
 
 impl Translation<'_> {
     /// Translates files of rows: paths, data set names, or objects with `path` and options.
-    pub(super) fn rows(&mut self, key: &str, rule: &Renaming, value: &Value) {
+    pub(super) fn rows(&mut self, key: &str, rule: &Rule, value: &Value) {
         let mut files: Vec<(String, Value)> = Vec::new();
         let entries = to_list(value);
         let entries = entries.as_array().map_or(&[][..], Vec::as_slice);
@@ -129,7 +129,7 @@ impl Translation<'_> {
     }
 
     /// File of a path, without a row count after `#`.
-    fn file(&mut self, key: &str, rule: &Renaming, path: &str) -> Value {
+    fn file(&mut self, key: &str, rule: &Rule, path: &str) -> Value {
         let (path, most) = path.split_once('#').unwrap_or((path, ""));
         if !most.is_empty() {
             let line = format!(
@@ -142,7 +142,7 @@ impl Translation<'_> {
     }
 
     /// Advice on a path that does not exist here.
-    fn check_exists(&mut self, rule: &Renaming, path: &str) {
+    fn check_exists(&mut self, rule: &Rule, path: &str) {
         let is_rows = [".jsonl", ".json", ".parquet", ".arrow", ".gz", ".zst"]
             .iter()
             .any(|end| path.ends_with(end));
@@ -166,7 +166,7 @@ impl Translation<'_> {
     fn entry(
         &mut self,
         entry_path: &str,
-        rule: &Renaming,
+        rule: &Rule,
         entry: &Map<String, Value>,
         n_entries: usize,
     ) -> Vec<(String, Value)> {
@@ -260,7 +260,7 @@ impl Translation<'_> {
     fn files_of(
         &mut self,
         entry_path: &str,
-        rule: &Renaming,
+        rule: &Rule,
         entry: &Map<String, Value>,
     ) -> Vec<String> {
         let text = |key: &str| {

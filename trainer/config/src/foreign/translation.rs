@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::{Carried, KeyResults, is_empty, truncated_json};
 use super::schedule::Schedule;
-use super::{Kind, Origin, Renaming, Rule};
+use super::{Kind, Origin, Rule, fields};
 use crate::names::name_of;
 use crate::schema;
 
@@ -53,7 +53,7 @@ pub fn translate<'o>(
     // If two keys have one setting, the first is used: sort keys with precedence first and disabled
     // ones last.
     let precedence = |(key, value): &(&String, &Value)| {
-        let is_first = matches!(origin.keys.get(*key), Some(Rule::Other(rule)) if rule.first);
+        let is_first = origin.keys.get(*key).is_some_and(|rule| rule.first);
         (
             !is_first || **value == Value::Bool(false),
             **value == Value::Bool(false),
@@ -116,8 +116,7 @@ impl Translation<'_> {
                 return self.results.leave_out(key, value, reason);
             }
             None => return,
-            Some(Rule::Same(to)) => return self.set(key, to, value.clone()),
-            Some(Rule::Other(rule)) => rule,
+            Some(rule) => rule,
         };
         let to = rule.to.as_str();
         match rule.kind {
@@ -139,6 +138,7 @@ impl Translation<'_> {
                     self.merge(&format!("{key}.{name}"), to, name, value.clone());
                 }
             }
+            Kind::Settings => self.settings_of_table(key, rule, value),
             Kind::Columns => self.columns(key, value),
             Kind::Table => {
                 self.results
@@ -151,8 +151,35 @@ impl Translation<'_> {
         }
     }
 
+    /// Translates the entries that are settings of a table, and leaves the others out.
+    fn settings_of_table(&mut self, key: &str, rule: &Rule, value: &Value) {
+        // A command has the mapping as JSON in a string.
+        let parsed = value
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok());
+        let entries = parsed.as_ref().unwrap_or(value).as_object();
+        let known = schema::keys_of(&rule.to);
+        let is_known = |name: &str| known.contains(&name);
+        let reason = rule.note.as_deref().unwrap_or_default();
+        let Some(entries) = entries.filter(|entries| entries.keys().any(|name| is_known(name)))
+        else {
+            return self.results.leave_out(key, value, reason);
+        };
+        self.results.mark(key);
+        for (name, value) in entries {
+            let from = format!("{key}.{name}");
+            if is_known(name) {
+                let to = format!("{}.{name}", rule.to);
+                let rule = fields::rule(&to, schema::setting_of(&to));
+                self.translate_choice(&from, &rule, value);
+            } else {
+                self.results.leave_out(&from, value, reason);
+            }
+        }
+    }
+
     /// Translates a key whose values are words here.
-    fn translate_choice(&mut self, key: &str, rule: &Renaming, value: &Value) {
+    fn translate_choice(&mut self, key: &str, rule: &Rule, value: &Value) {
         let ours = rule
             .words
             .as_ref()

@@ -19,24 +19,33 @@ settings! {
         /// For a file on the Hugging Face Hub, write "hf://datasets/owner/name/train.parquet", here
         /// and in other settings.
         #[schemars(extend("x-kind" = "path"))]
+        #[schemars(extend("x-also" = ["dataset", "datasets", "dataset_name", "train_file"]))]
         pub train: Vec<TrainFile>,
         /// Files of evaluation rows, in any format.
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "path"))]
+        #[schemars(extend("x-also" = ["validation_file", "eval_dataset"]))]
         pub eval: Vec<PathBuf>,
         /// Share of the rows of `train` to hold out for evaluation, instead of `eval`. The
         /// selection depends only on `train.seed` and the content of each row; see
         /// [data.md](data.md#rows-that-are-kept-back).
         #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "val_set_size", "LLaMA-Factory": "val_size",
+            "ms-swift": "split_dataset_ratio", "TRL": "test_split_size"
+        }))]
         pub validation_split: Option<f64>,
         /// Field such as a document id: rows with the same value are on the same side of the split.
         /// By default each row is drawn separately.
+        #[schemars(extend("x-only-with" = {"validation_split": true}))]
         pub validation_group_by: Option<String>,
         /// Maximum number of rows per file of `train`, taken from the start; all by default.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-elsewhere" = {"LLaMA-Factory": "max_samples"}))]
         pub max_samples: Option<usize>,
         /// Maps each field of the format to a column of the files, as in `{ prompt = "question",
         /// completion = "answer" }`.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        #[schemars(extend("x-example" = {"messages": "chat"}))]
         pub columns: BTreeMap<String, String>,
         /// Row format: "messages", "sharegpt", "prompt-completion", "alpaca", "xlam", "slot",
         /// "goat", "chat" (several chat formats, detected per row), or "auto" (detected from the
@@ -49,11 +58,21 @@ settings! {
         pub slot_prompt: Option<PathBuf>,
         /// Maximum row length in tokens.
         #[schemars(range(min = 2))]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "sequence_len", "LLaMA-Factory": "cutoff_len", "ms-swift": "max_length",
+            "TRL": ["max_length", "max_seq_length"]
+        }))]
+        #[schemars(extend("x-also" = ["max_seq_length", "max_seq_len", "model_max_length"]))]
         pub max_length: usize = 2048,
         /// What to do with rows longer than `max_length`.
+        #[schemars(extend("x-also" = ["excess_length_strategy"]))]
         pub on_overflow: OnOverflow = OnOverflow::Error,
         /// "none", or "block-diagonal", which fills sequences of `max_length` with whole rows that
         /// do not attend to each other.
+        #[schemars(extend("x-also" = [
+            "sample_packing; write packing = \"block-diagonal\"",
+            "neat_packing; write packing = \"block-diagonal\""
+        ]))]
         pub packing: Packing = Packing::None,
         /// Chat template to use instead of the model's own: a Jinja file, or a built-in template
         /// for models whose own template does not support tools: "chatml-tools" (turns between
@@ -61,15 +80,32 @@ settings! {
         /// "llama3-tools" (`<|start_header_id|>`, `<|eot_id|>`), "phi3-tools" (`<|user|>`,
         /// `<|end|>`); see [prompts.md](prompts.md).
         #[schemars(extend("x-kind" = "path", "x-names" = ChatTemplate::NAMES))]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "chat_template_jinja", "TRL": "chat_template_path"
+        }))]
+        #[schemars(extend("x-also" = ["template; the model's own template is the default"]))]
         pub chat_template: Option<PathBuf>,
         /// System message for rows without one. An empty string suppresses the template's default
         /// system message. By default rows are unchanged.
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "default_system_message", "LLaMA-Factory": "default_system",
+            "ms-swift": "system"
+        }))]
+        #[schemars(extend("x-also" = ["system_message", "system_prompt"]))]
         pub system: Option<String>,
         /// Variables of the chat template besides messages and tools, such as `{ enable_thinking =
         /// false }`. They apply to training, evaluation, generation, server requests and exports;
         /// see [data.md](data.md#from-a-row-to-tokens). Reserved names (`messages`, `tools`,
         /// `bos_token`, ...) and variables that the template never reads are errors.
         #[serde(skip_serializing_if = "TemplateKwargs::is_empty")]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "chat_template_kwargs", "ms-swift": "chat_template_kwargs"
+        }))]
+        #[schemars(extend("x-also" = [
+            "template_kwargs; a table, such as { enable_thinking = false }",
+            "enable_thinking; write chat_template_kwargs = { enable_thinking = false }",
+            "reasoning_effort; write chat_template_kwargs = { reasoning_effort = \"low\" }"
+        ]))]
         pub chat_template_kwargs: TemplateKwargs,
         /// Today's date for chat templates that print it, such as Llama 3's, as "2026-01-31". By
         /// default the day of the first start; resuming or evaluating later keeps it.

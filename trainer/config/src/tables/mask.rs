@@ -13,6 +13,12 @@ settings! {
         /// Supervised part of a row; by default "assistant" for messages, sharegpt, alpaca and
         /// chat, otherwise "completion".
         #[schemars(extend("default" = null))]
+        #[schemars(extend("x-also" = [
+            "train_on_prompt; false is \"completion\", true is \"all\"",
+            "train_on_inputs; false is \"completion\", true is \"all\"",
+            "mask_prompt; true is \"completion\"", "assistant_only_loss; true is \"assistant\"",
+            "completion_only_loss; true is \"completion\"", "roles_to_train"
+        ]))]
         pub train_on: TrainOn = TrainOn::Completion,
         /// Loss weights of spans inside the supervised part: 0 excludes a span from the loss, and 1
         /// is the normal weight.

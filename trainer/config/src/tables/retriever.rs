@@ -70,8 +70,14 @@ settings! {
         pub max_seq_length: Option<usize>,
         /// Text before each query; by default the prompt "query" in the model's
         /// config_sentence_transformers.json.
+        #[schemars(extend("x-also" = [
+            "prompts; documents have document_prompt", "query_instruction_for_retrieval"
+        ]))]
         pub query_prompt: Option<String>,
         /// Text before each document; by default the prompt "document" in the same file.
+        #[schemars(extend("x-also" = [
+            "passage_instruction_for_retrieval", "passage_prompt", "corpus_prompt"
+        ]))]
         pub document_prompt: Option<String>,
         /// Dtype of matrix-multiplication inputs; parameters are f32.
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,

@@ -5,13 +5,23 @@
 /// doc comments are the descriptions in the JSON Schema and in docs/config.md. The ranges in
 /// `#[schemars(...)]` are checked when a config is read.
 ///
-/// The schema has four keywords of our own. `x-kind` is the kind of a string: a `path` that must
-/// exist, the `output` folder, a `day` or a `device`. `x-names` lists built-in names that are
-/// accepted instead of a path. `x-bool` lists the words that stand for `false` and `true` in the
-/// config files of other trainers. `x-on-resume` is `longer` for settings that may extend a run,
-/// and `safe` for settings and tables that may change on resume, because they do not affect
-/// training numerics. A `default` of `null` means that the default follows from other settings (see
-/// `derived.rs`).
+/// The schema has keywords of our own, which `tooltune schema` leaves out:
+///
+/// - `x-kind` is the kind of a string: a `path` that must exist, the `output` folder, a `day` or a
+///   `device`. `x-names` lists built-in names that are accepted instead of a path.
+/// - `x-on-resume` is `longer` for settings that may extend a run, and `safe` for settings and tables
+///   that may change on resume, because they do not affect training numerics.
+/// - `x-only-with` has the settings of the same table that this one needs, each with the values that
+///   give it an effect, or `true` for any value. `x-example` is a valid value for tests, if a random
+///   string is not valid.
+/// - `x-elsewhere` has the names in other trainers, for `init --from`; `[]` means none. In a table
+///   marked `x-shared`, other trainers use the same names unless this keyword has others. A name whose
+///   values differ by more than words has a rule in `foreign/TRAINER.toml` instead.
+/// - `x-words` has other trainers' words for a value, each with the value here; `x-bool` has the words
+///   here for their false and true.
+/// - `x-also` lists other spellings for error messages, each with an optional remark after `; `.
+///
+/// A `default` of `null` means that the default follows from other settings (see `derived.rs`).
 macro_rules! settings {
     (
         $(#[$meta:meta])*
@@ -19,11 +29,11 @@ macro_rules! settings {
             $($(#[$field_meta:meta])* pub $field:ident: $type:ty $(= $default:expr)?,)*
         }
     ) => {
-        $(#[$meta])*
         #[derive(
             Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
         )]
         #[serde(default, deny_unknown_fields)]
+        $(#[$meta])*
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }

@@ -9,37 +9,49 @@ use crate::enums::{
 
 settings! {
     /// Optimizer, schedule and length of the run, with transformers' names.
+    #[schemars(extend("x-shared" = true))]
     pub struct TrainConfig {
         /// Required. The run directory: a new or empty folder, or an existing run to resume. It can
         /// already contain evaluations (`eval/`).
         #[schemars(extend("x-on-resume" = "safe", "x-kind" = "output"))]
+        #[schemars(extend("x-also" = ["output"]))]
         pub output_dir: PathBuf,
         /// Passes over the training rows; fractions are allowed, at most 100,000. Excludes
         /// `max_steps`.
         #[schemars(range(max = 1e5), extend("exclusiveMinimum" = 0, "x-on-resume" = "longer"))]
+        #[schemars(extend("x-elsewhere" = {"Axolotl": "num_epochs"}))]
+        #[schemars(extend("x-also" = ["epochs"]))]
         pub num_train_epochs: Option<f64> = Some(3.0),
         /// Optimizer steps. Excludes `num_train_epochs`.
         #[schemars(range(min = 1), extend("x-on-resume" = "longer"))]
+        #[schemars(extend("x-also" = ["iters", "steps"]))]
         pub max_steps: Option<u64>,
         /// Sequences per micro-batch.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-elsewhere" = {"Axolotl": "micro_batch_size"}))]
+        #[schemars(extend("x-also" = ["train_batch_size", "batch_size", "per_device_batch_size"]))]
         pub per_device_train_batch_size: usize = 8,
         /// Micro-batches per optimizer step.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-also" = ["grad_accumulation_steps"]))]
         pub gradient_accumulation_steps: usize = 1,
         /// Peak learning rate, reached after warm-up. Typical for LoRA: 1e-4 to 1e-3.
         #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
+        #[schemars(extend("x-also" = ["lr"]))]
         pub learning_rate: f64 = 2e-4,
         /// Learning-rate schedule after warm-up.
+        #[schemars(extend("x-elsewhere" = {"Axolotl": "lr_scheduler"}))]
         pub lr_scheduler_type: LrSchedulerType = LrSchedulerType::Linear,
         /// Share of the steps used for warm-up. Excludes `warmup_steps`.
         #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(extend("x-also" = ["warmup; or warmup_steps"]))]
         pub warmup_ratio: Option<f64> = Some(0.0),
         /// Number of warm-up steps. Excludes `warmup_ratio`.
         pub warmup_steps: Option<u64>,
         /// LoRA+: learning rate of the B factors and of DoRA's magnitudes, relative to A. The
         /// authors use 16, with a smaller `learning_rate` than for plain LoRA.
         #[schemars(range(max = 1e4), extend("exclusiveMinimum" = 0))]
+        #[schemars(extend("x-elsewhere" = {"ms-swift": "lorap_lr_ratio"}))]
         pub loraplus_lr_ratio: Option<f64>,
         /// AdamW's decoupled weight decay.
         #[schemars(range(min = 0.0))]
@@ -55,9 +67,11 @@ settings! {
         pub adam_epsilon: f64 = 1e-8,
         /// Optimizer: "adamw_torch". "paged_adamw_32bit" is accepted as a synonym: the optimizer
         /// state of an adapter is too small to need paging.
+        #[schemars(extend("x-also" = ["optimizer"]))]
         pub optim: Optim = Optim::AdamwTorch,
         /// Maximum global gradient norm; 0 disables clipping.
         #[schemars(range(min = 0.0))]
+        #[schemars(extend("x-also" = ["gradient_clipping", "grad_clip", "gradient_clip_val"]))]
         pub max_grad_norm: f64 = 1.0,
         /// Seed of the initial factors, dropout and row order.
         pub seed: u64 = 42,
@@ -68,6 +82,7 @@ settings! {
         /// activations may fill 90 % of the free memory; on a CPU, activations may fill half of the
         /// free memory, but at most twice the size of the weights.
         #[schemars(extend("x-on-resume" = "safe", "x-bool" = ["none", "full"]))]
+        #[schemars(extend("x-elsewhere" = {"LLaMA-Factory": "gradient_checkpointing"}))]
         pub gradient_checkpointing: GradientCheckpointing =
             GradientCheckpointing::Mode(CheckpointingMode::Auto),
         /// Share of the distillation loss, which keeps the model close to the base model; the rest

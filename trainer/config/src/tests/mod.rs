@@ -1,6 +1,7 @@
 //! Loads valid and invalid configs through the program's own entry point.
 
 mod blanks;
+mod every_setting;
 mod files;
 mod guide;
 mod prompts;
@@ -328,7 +329,10 @@ fn settings_that_contradict_each_other_are_refused() {
     check_mistake(
         SLOT,
         &["eval.early_stopping_patience=3", "eval.eval_strategy=no"],
-        &["no evaluations for early stopping"],
+        &[
+            "has no effect: `eval.eval_strategy` is \"no\"",
+            "write eval_strategy = \"steps\"",
+        ],
     );
     check_mistake(
         &SLOT.replace("encoder = ", "# "),

@@ -5,55 +5,34 @@ use super::*;
 const JUDGE: &str = "goat.judge={ base_url = \"http://127.0.0.1:1/v1\", model = \"m\" }";
 const ODD: &str = "lora.rank_pattern={ v_proj = 2, q_proj = 4 }";
 
-/// Configs that use settings of every table, with overrides.
-fn configs() -> [(&'static str, &'static [&'static str]); 14] {
-    [
+/// Configs with overrides, in which tables depend on each other. Single settings are in
+/// `every_setting`.
+pub(super) fn configs() -> Vec<(&'static str, &'static [&'static str])> {
+    vec![
+        (MINIMAL, &["model.model_name_or_path=owner/model"]),
         (
-            SLOT,
+            MINIMAL,
             &[
-                "train.learning_rate=0.1",
-                "train.adam_epsilon=1e-300",
-                "lora.init_from=runs/first",
-                "train.loraplus_lr_ratio=16",
-                "train.neftune_noise_alpha=5",
-                ODD,
+                "data.format=goat",
+                "goat.documents=d",
+                "goat.executor={ kind = \"mcp\", command = [\"server\"] }",
+                "retriever.model_name_or_path=owner/model",
+                "retriever.train=trajectories",
             ],
         ),
+        (SLOT, &["train.adam_epsilon=1e-300", ODD]),
         (
             Preset::Sft.text(),
-            &[
-                "lora.init_weights=pissa_niter_4",
-                "lora.modules_to_save=[\"lm_head\"]",
-                "train.max_steps=3",
-                "train.warmup_steps=1",
-                "device=cuda:1",
-            ],
-        ),
-        (
-            SLOT,
-            &[
-                "data.flatten=always",
-                "data.flatten_slots=0",
-                "data.flatten_separator=\".\"",
-                "data.flatten_collisions=error",
-            ],
+            &["train.max_steps=3", "train.warmup_steps=1"],
         ),
         (
             MINIMAL,
             &[
                 "data.chat_template_kwargs={ b = [1, \"x\", { c = 1.5 }], a = { d = true }, e = -1e-7 }",
                 "data.chat_template_kwargs.enable_thinking=false",
-                "mask.on_lost_reasoning=keep",
             ],
         ),
-        (
-            QUICKSTART,
-            &["mask.weights=[{ span = \"assistant\", weight = 0.3 }]"],
-        ),
-        (
-            MINIMAL,
-            &["train.max_grad_norm=0", "lora.exclude_modules=[\"q\"]"],
-        ),
+        (QUICKSTART, &[]),
         (
             Preset::Joint.text(),
             &[

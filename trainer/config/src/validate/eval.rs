@@ -5,7 +5,7 @@ use crate::enums::{DataFormat, EvalStrategy, Flatten};
 use crate::metric::MetricExpression;
 use crate::rules::Rules;
 use crate::suite::Suite;
-use crate::tables::{Config, EvalConfig};
+use crate::tables::Config;
 
 impl Rules<'_> {
     pub(super) fn eval(&mut self, config: &Config) {
@@ -28,7 +28,6 @@ impl Rules<'_> {
             }
         }
         self.metric(config);
-        self.early_stopping(eval);
         if eval.eval_strategy == EvalStrategy::Steps && !self.is_for_evaluation {
             self.evaluation_needs(config);
         }
@@ -104,24 +103,6 @@ impl Rules<'_> {
     fn rows_of_suite(&mut self, path: &str, is_empty: bool, help: &str) {
         self.missing(path, help);
         self.no_empty_list(path, is_empty, help);
-    }
-
-    fn early_stopping(&mut self, eval: &EvalConfig) {
-        let patience = "eval.early_stopping_patience";
-        if eval.early_stopping_patience.is_some() && eval.eval_strategy == EvalStrategy::No {
-            self.report(
-                patience,
-                "the run has no evaluations for early stopping: `eval.eval_strategy` is \"no\"",
-                "write eval_strategy = \"steps\", or remove `eval.early_stopping_patience`",
-            );
-        }
-        if eval.early_stopping_patience.is_none() && eval.early_stopping_threshold > 0.0 {
-            self.report(
-                "eval.early_stopping_threshold",
-                "early stopping is not enabled: `eval.early_stopping_patience` is missing",
-                "write early_stopping_patience = 3, or another number of evaluations",
-            );
-        }
     }
 
     fn metric(&mut self, config: &Config) {

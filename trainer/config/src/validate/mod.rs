@@ -32,6 +32,7 @@ pub(crate) fn validate(config: &mut Config, findings: &mut Findings, is_for_eval
         is_for_evaluation,
         findings,
     };
+    rules.only_with(config);
     rules.model(config);
     rules.lora(&config.lora);
     rules.data(config);
@@ -60,6 +61,51 @@ impl Rules<'_> {
                  memory, and ranks in use are at most 1024 (LORA_RANK in docs/limits.md)"
             );
             self.report(path, format!("`{path}` is {rank}"), help);
+        }
+    }
+
+    /// Reports settings without effect, because another setting of their table is missing or has
+    /// another value than those in `x-only-with`.
+    fn only_with(&mut self, config: &Config) {
+        let values = serde_json::to_value(config).unwrap_or_default();
+        for (path, field) in schema::settings() {
+            let needs = field["x-only-with"].as_object().into_iter().flatten();
+            let (table, key) = path.split_once('.').unwrap_or(("", &path));
+            let values = &values[table];
+            let has_effect = !values[key].is_null() && values[key] != field["default"];
+            for (other, allowed) in needs.filter(|_| has_effect) {
+                let value = &values[other];
+                let words = schema::strings(allowed);
+                let is_met = match words.as_slice() {
+                    [] => !value.is_null(),
+                    words => words.iter().any(|word| value == word),
+                };
+                // Unreadable settings are reported already.
+                let is_unreadable =
+                    |path: &str| self.is_typed(path) && !self.findings.is_read(path);
+                if is_met
+                    || is_unreadable(&format!("{table}.{other}"))
+                    || self.findings.has_problem(&path)
+                {
+                    continue;
+                }
+                let (message, help) = if words.is_empty() {
+                    (
+                        format!("`{path}` has no effect: `{table}.{other}` is missing"),
+                        format!("set `{table}.{other}`, or delete this line"),
+                    )
+                } else {
+                    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+                    (
+                        format!("`{path}` has no effect: `{table}.{other}` is {value}"),
+                        format!(
+                            "write {other} = {}, or delete this line",
+                            words.join(" or ")
+                        ),
+                    )
+                };
+                self.report(&path, message, help);
+            }
         }
     }
 
@@ -217,13 +263,6 @@ impl Rules<'_> {
                 "data.validation_split",
                 "`data.validation_split` holds out rows to evaluate on, but `data.eval` lists files",
                 "delete one of the two",
-            );
-        }
-        if data.validation_group_by.is_some() && !self.is_typed("data.validation_split") {
-            self.report(
-                "data.validation_group_by",
-                "no rows are held out: `data.validation_split` is missing",
-                "write validation_split = 0.05, or remove `data.validation_group_by`",
             );
         }
         let Some(format) = data.format.of_rows() else {

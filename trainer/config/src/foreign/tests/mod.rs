@@ -24,16 +24,12 @@ fn every_key_of_another_trainer_leads_to_a_setting_and_no_value_is_refused() {
     assert_eq!(ORIGINS.len(), 4);
     for origin in ORIGINS.iter() {
         for (key, rule) in &origin.keys {
-            let to = match rule {
-                Rule::Same(to) => to,
-                Rule::Other(rule) => &rule.to,
+            let to = &rule.to;
+            let is_known = match to.split_once('.') {
+                Some((table, name)) => schema::keys_of(table).contains(&name),
+                None => rule.kind == Kind::Settings && !schema::keys_of(to).is_empty(),
             };
-            let (table, name) = to.split_once('.').expect(key);
-            assert!(
-                schema::keys_of(table).contains(&name),
-                "{}: {key}: {to}",
-                origin.name
-            );
+            assert!(is_known, "{}: {key}: {to}", origin.name);
             assert!(!origin.left_out.contains_key(key), "{}: {key}", origin.name);
         }
         let completions = origin.defaults_of_completions.keys();
@@ -44,6 +40,44 @@ fn every_key_of_another_trainer_leads_to_a_setting_and_no_value_is_refused() {
                 "{}: {to}",
                 origin.name
             );
+        }
+    }
+}
+
+/// A name in a field is translated to this field, and not by the trainer's own file.
+#[test]
+fn every_name_of_a_field_has_a_trainer_and_one_rule() {
+    for (path, field) in schema::settings() {
+        let names = field["x-elsewhere"].as_object().into_iter().flatten();
+        for (trainer, names) in names {
+            let origin = ORIGINS.iter().find(|origin| origin.name == *trainer);
+            let origin = origin.unwrap_or_else(|| panic!("{path}: {trainer}"));
+            for name in schema::strings(names) {
+                assert_eq!(origin.keys[name].to, path, "{trainer}: {name}");
+                assert!(!origin.only.contains_key(name), "{trainer}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_of_the_schedule_are_found_in_their_mapping() {
+    for kwargs in [
+        json!({"warmup_steps": 7, "num_cycles": 2}),
+        json!("{\"warmup_steps\": 7, \"num_cycles\": 2}"),
+    ] {
+        let theirs = json!({"model_name_or_path": "m", "dataset_name": "t.jsonl", "use_peft": true,
+            "lr_scheduler_kwargs": kwargs});
+        let theirs = theirs.as_object().unwrap();
+        let origin = Origin::detect(theirs.keys().map(String::as_str)).unwrap();
+        let translation = translate(origin, theirs, "run", RowFacts::default());
+        assert_eq!(translation.settings["train"]["warmup_steps"], 7);
+        let lines = lines(&translation);
+        for line in [
+            "lr_scheduler_kwargs.warmup_steps -> train.warmup_steps = 7",
+            "lr_scheduler_kwargs.num_cycles = 2: the schedule has no further settings",
+        ] {
+            assert!(lines.contains(line), "{line}:\n{lines}");
         }
     }
 }

@@ -28,14 +28,17 @@ settings! {
         /// "no", or "steps" (before the first step, every `eval_steps`, and after the last step).
         /// "steps" by default if this table exists.
         #[schemars(extend("default" = null))]
+        #[schemars(extend("x-also" = ["evaluation_strategy"]))]
         pub eval_strategy: EvalStrategy = EvalStrategy::No,
         /// Number of optimizer steps between two evaluations.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-also" = ["evals_per_epoch; in optimizer steps"]))]
         pub eval_steps: u64 = 100,
         /// Benchmarks to run. "slot", "calls" and "goat" use the rows of `data.eval`; "retrieval"
         /// uses the retriever's evaluation pairs; "nestful", "toolqa", "restbench" and "apibank"
         /// use the `data` of their own tables, such as `[eval.nestful]`. ["slot"] by default for
         /// slot rows. The loss on `data.eval` is always measured.
+        #[schemars(extend("x-also" = ["metrics"]))]
         pub suites: Vec<Suite>,
         /// Maximum number of rows, taken from the start; all by default.
         #[schemars(range(min = 1))]
@@ -48,9 +51,14 @@ settings! {
         /// Maximum number of tokens of an answer. The suite toolqa has its own setting, and
         /// `goat.limits` has smaller limits for agents.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-also" = ["max_tokens"]))]
         pub max_new_tokens: usize = 512,
         /// Number of rows generated at the same time. When a row finishes, the next one starts.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "eval_batch_size", "LLaMA-Factory": "per_device_eval_batch_size",
+            "ms-swift": "per_device_eval_batch_size", "TRL": "per_device_eval_batch_size"
+        }))]
         pub batch_size: usize = 8,
         /// Total size of the KV cache in tokens. If the rows need more, fewer of them are generated
         /// at a time. By default the cache has room for `batch_size` rows.
@@ -81,21 +89,34 @@ settings! {
         /// 0.5*nestful.win_strict`; by default "slot.mean" with the suite slot, "goat.ia" with the
         /// suite goat, otherwise "loss". If one of the metrics is missing in an evaluation, its
         /// checkpoint cannot be selected.
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "metric_for_best_model", "LLaMA-Factory": "metric_for_best_model",
+            "ms-swift": "metric_for_best_model", "TRL": "metric_for_best_model"
+        }))]
+        #[schemars(extend("x-words" = {"eval_loss": "loss", "loss": "loss"}))]
+        #[schemars(extend("x-example" = "loss"))]
         pub metric_for_best_model: String,
         /// Whether a larger value is better; by default false for "loss", error rates
         /// (`parse_error_rate`, `malformed_rate`), `delta_len`, `steps`, and sums of these metrics;
         /// otherwise true.
         #[schemars(extend("default" = null))]
+        #[schemars(extend("x-elsewhere" = {
+            "Axolotl": "greater_is_better", "TRL": "greater_is_better"
+        }))]
         pub greater_is_better: bool = false,
         /// Ends the run after this many consecutive evaluations without improvement of
         /// `metric_for_best_model`, counted from step 0. Off by default.
         #[schemars(range(min = 1))]
+        #[schemars(extend("x-elsewhere" = {"Axolotl": "early_stopping_patience"}))]
+        #[schemars(extend("x-only-with" = {"eval_strategy": "steps"}))]
         pub early_stopping_patience: Option<u64>,
         /// Minimum change of the metric that counts as an improvement.
         #[schemars(range(min = 0.0))]
+        #[schemars(extend("x-only-with" = {"early_stopping_patience": true}))]
         pub early_stopping_threshold: f64 = 0.0,
         /// Folder of the MiniLM encoder for content similarity. Required for the suite slot.
         #[schemars(extend("x-kind" = "path"))]
+        #[schemars(extend("x-also" = ["sbert"]))]
         pub encoder: Option<PathBuf>,
         /// The suite nestful.
         pub nestful: Option<NestfulConfig>,
