@@ -12,11 +12,16 @@ import resource
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 from machine import ROOT, commit, cpu_name, say
+
+sys.path.insert(1, str(ROOT / "scripts"))
+
+from model_families import model_types
 
 SHAPE = {
     "hidden_size": 1024,
@@ -35,13 +40,10 @@ SHAPE = {
     "eos_token_id": 2,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 4096}
-FAMILIES = {
-    "llama": {},
+# Fields that families need, or whose default would hide a part of their network.
+FIELDS = {
     "mistral": {"sliding_window": 256},
-    "qwen2": {},
-    "qwen3": {},
     "granite": {"embedding_multiplier": 12.0, "attention_multiplier": 1 / 64, "residual_multiplier": 0.22},
-    "smollm3": {},
     "phi3": {"partial_rotary_factor": 0.75},
     "seed_oss": {"attention_bias": True},
     "olmo3": {"sliding_window": 256},
@@ -55,6 +57,7 @@ FAMILIES = {
         "linear_value_head_dim": 128,
     },
 }
+FAMILIES = model_types()
 CONFIG = """device = "cpu"
 [model]
 compute_dtype = "bf16"
@@ -79,7 +82,7 @@ def make_model(family: str, folder: Path):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = SHAPE | {"model_type": family} | FAMILIES[family]
+    config = SHAPE | {"model_type": family} | FIELDS.get(family, {})
     if "rope_parameters" in config:
         del config["rope_theta"]
     folder.mkdir()

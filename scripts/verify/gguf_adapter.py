@@ -13,16 +13,17 @@ import re
 import sys
 from pathlib import Path
 
+# In place of the directory of this file, whose names would hide packages.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 import gguf
 import numpy
 from safetensors import safe_open
 
+from model_families import PERMUTED, families
+
 PREFIX = "base_model.model."
-# Architecture names of model types whose name in GGUF differs.
-IN_GGUF = {"mistral": "llama", "olmo3": "olmo2", "gemma3_text": "gemma3", "ministral3": "mistral3", "qwen3_5_text": "qwen35"}
 ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-# Architectures that convert_hf_to_gguf.py converts with subclasses of LlamaModel, which permute rows.
-PERMUTED = {"llama", "granite", "smollm3", "mistral3"}
 # Relative error of one rounding to each format, with a margin for the f32 product.
 ROUNDING = {"F32": 2.0**-23, "F16": 2.0**-11 * 1.001, "BF16": 2.0**-8 * 1.001}
 # Below the normal numbers of f16 the error is absolute.
@@ -62,8 +63,8 @@ def read_base(path: Path) -> tuple:
         return ARCHITECTURES[arch], n_q, n_kv, fields[f"{arch}.block_count"].contents()
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     n_q = config["num_attention_heads"]
-    model_type = config["model_type"]
-    return ARCHITECTURES[IN_GGUF.get(model_type, model_type)], n_q, config.get("num_key_value_heads") or n_q, config["num_hidden_layers"]
+    architecture = families()[config["model_type"]]["architecture"]
+    return ARCHITECTURES[architecture], n_q, config.get("num_key_value_heads") or n_q, config["num_hidden_layers"]
 
 
 def read_peft(directory: Path) -> tuple:

@@ -14,6 +14,7 @@ use super::{
 pub const GEMMA3_TEXT: Family = Family {
     model_type: "gemma3_text",
     class: "Gemma3ForCausalLM",
+    models: "Gemma 3, FunctionGemma",
     config: ConfigRules {
         hidden_act: "gelu_pytorch_tanh",
         default_key_value_heads: Some(4),
@@ -36,6 +37,7 @@ pub const GEMMA3_TEXT: Family = Family {
         own_keys: &["query_pre_attn_scalar"],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/gemma3_text/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: GgufRules {
         architecture: "gemma3",

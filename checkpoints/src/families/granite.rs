@@ -12,6 +12,7 @@ use super::{
 pub const GRANITE: Family = Family {
     model_type: "granite",
     class: "GraniteForCausalLM",
+    models: "Granite 3 (dense)",
     config: ConfigRules {
         multipliers: Multipliers::Granite,
         own_keys: &[
@@ -22,6 +23,7 @@ pub const GRANITE: Family = Family {
         ],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/granite/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: GgufRules {
         architecture: "granite",

@@ -6,7 +6,9 @@ use super::{AutoTokenizer, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, ModuleName};
 pub const LLAMA: Family = Family {
     model_type: "llama",
     class: "LlamaForCausalLM",
+    models: "Llama 2 to 3.2, Vicuna, SmolLM2",
     config: LIKE_LLAMA,
+    config_types: include_str!("../../../tests/fixtures/models/llama31/config_types.json"),
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GGUF_LIKE_LLAMA,
 };

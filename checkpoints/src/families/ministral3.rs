@@ -13,6 +13,7 @@ use super::{
 pub const MINISTRAL3: Family = Family {
     model_type: "ministral3",
     class: "Ministral3ForCausalLM",
+    models: "Ministral 3",
     config: ConfigRules {
         default_key_value_heads: Some(8),
         default_head_dim: Some(128),
@@ -23,6 +24,7 @@ pub const MINISTRAL3: Family = Family {
         },
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/ministral3/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: GgufRules {
         architecture: "mistral3",

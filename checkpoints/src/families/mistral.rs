@@ -1,6 +1,8 @@
 //! Files of Mistral, which use Llama's architecture in GGUF.
 
-use super::{AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, LayerRules};
+use super::{
+    AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, GgufRules, LIKE_LLAMA, LayerRules,
+};
 
 /// Mistral, `MistralForCausalLM`.
 ///
@@ -10,11 +12,16 @@ use super::{AutoTokenizer, ConfigRules, Family, GGUF_LIKE_LLAMA, LIKE_LLAMA, Lay
 pub const MISTRAL: Family = Family {
     model_type: "mistral",
     class: "MistralForCausalLM",
+    models: "Mistral",
     config: ConfigRules {
         default_key_value_heads: Some(8),
         layers: LayerRules::UnlessNull,
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/mistral/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
-    gguf: GGUF_LIKE_LLAMA,
+    gguf: GgufRules {
+        reads_architecture: false,
+        ..GGUF_LIKE_LLAMA
+    },
 };

@@ -1,54 +1,41 @@
 //! The file conventions of each model family, one module per family.
 //!
 //! The network of a family is defined in the trainer, in a value that refers to the one here. To
-//! add a family, write its module and list it in [`FAMILIES`].
+//! add a family, write its module and its line in `families!`.
 
 mod bert;
-mod gemma3_text;
-mod granite;
-mod llama;
-mod ministral3;
-mod mistral;
-mod olmo3;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod qwen3_5_text;
-mod seed_oss;
-mod smollm3;
 
 use serde_json::Value;
 
 pub use bert::{BERT, EncoderFamily};
-pub use gemma3_text::GEMMA3_TEXT;
-pub use granite::GRANITE;
-pub use llama::LLAMA;
-pub use ministral3::MINISTRAL3;
-pub use mistral::MISTRAL;
-pub use olmo3::OLMO3;
-pub use phi3::PHI3;
-pub use qwen2::QWEN2;
-pub use qwen3::QWEN3;
-pub use qwen3_5_text::QWEN3_5_TEXT;
 pub(crate) use qwen3_5_text::{CONVOLUTION, LOG_RATES};
-pub use seed_oss::SEED_OSS;
-pub use smollm3::SMOLLM3;
 
-/// Every family of decoders. If two share a GGUF architecture, the first one is used for it.
-pub const FAMILIES: &[&Family] = &[
-    &LLAMA,
-    &MISTRAL,
-    &QWEN2,
-    &QWEN3,
-    &GRANITE,
-    &SMOLLM3,
-    &PHI3,
-    &SEED_OSS,
-    &OLMO3,
-    &GEMMA3_TEXT,
-    &MINISTRAL3,
-    &QWEN3_5_TEXT,
-];
+/// Declares the modules of the families, and lists their values.
+macro_rules! families {
+    ($($module:ident::$family:ident),+ $(,)?) => {
+        $(mod $module;)+
+
+        $(pub use $module::$family;)+
+
+        /// Every family of decoders, in the order of docs/models.md.
+        pub const FAMILIES: &[&Family] = &[$(&$family),+];
+    };
+}
+
+families! {
+    llama::LLAMA,
+    mistral::MISTRAL,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    granite::GRANITE,
+    smollm3::SMOLLM3,
+    phi3::PHI3,
+    seed_oss::SEED_OSS,
+    olmo3::OLMO3,
+    gemma3_text::GEMMA3_TEXT,
+    ministral3::MINISTRAL3,
+    qwen3_5_text::QWEN3_5_TEXT,
+}
 
 /// Default of `rope_theta` in every family.
 pub const DEFAULT_ROPE_THETA: f64 = 10_000.0;
@@ -60,8 +47,13 @@ pub struct Family {
     pub model_type: &'static str,
     /// Its class in transformers: `architectures` in `config.json`.
     pub class: &'static str,
+    /// The published models that the documentation lists, separated by commas.
+    pub models: &'static str,
     /// Defaults and rules of `config.json`.
     pub config: ConfigRules,
+    /// The JSON types that transformers accepts for each key of `config.json`, written by
+    /// `scripts/fixtures/tiny_models.py`.
+    pub config_types: &'static str,
     /// The tokenizer class that `AutoTokenizer` of transformers 5 chooses.
     pub auto_tokenizer: AutoTokenizer,
     /// Conventions of its GGUF files.
@@ -216,6 +208,9 @@ pub enum AutoTokenizer {
 pub struct GgufRules {
     /// `general.architecture`, also the prefix of the architecture's own keys.
     pub architecture: &'static str,
+    /// Whether GGUF files of the architecture are read as this family. False if another family has
+    /// the same architecture and reads them.
+    pub reads_architecture: bool,
     /// llama.cpp's row order of query and key projections.
     pub head_rows: HeadRows,
     /// Whether llama.cpp applies biases outside the query, key and value projections.
@@ -238,6 +233,7 @@ pub struct GgufRules {
 /// GGUF conventions of most families, without the architecture.
 const GGUF_LIKE_LLAMA: GgufRules = GgufRules {
     architecture: "llama",
+    reads_architecture: true,
     head_rows: HeadRows::HalvesInterleaved,
     biases: true,
     outer: &llama::OUTER,
@@ -308,12 +304,11 @@ impl Family {
         Self::of_model_type(config.get("model_type")?.as_str()?)
     }
 
-    /// The first family with this `general.architecture`.
+    /// The family that GGUF files with this `general.architecture` are read as.
     pub fn of_architecture(architecture: &str) -> Option<&'static Family> {
-        FAMILIES
-            .iter()
-            .copied()
-            .find(|family| family.gguf.architecture == architecture)
+        FAMILIES.iter().copied().find(|family| {
+            family.gguf.reads_architecture && family.gguf.architecture == architecture
+        })
     }
 
     /// The Hugging Face name of a GGUF tensor. A tensor without one keeps its GGUF name, and
@@ -439,5 +434,26 @@ mod tests {
         assert_eq!(Family::of_architecture("qwen2"), Some(&QWEN2));
         assert_eq!(Family::of_architecture("mistral"), None);
         assert_eq!(Family::of_config(&Value::Null), None);
+    }
+
+    #[test]
+    fn one_family_reads_each_gguf_architecture() {
+        for family in FAMILIES {
+            let architecture = family.gguf.architecture;
+            let same = FAMILIES
+                .iter()
+                .filter(|other| other.gguf.architecture == architecture);
+            let readers: Vec<&str> = same
+                .filter(|other| other.gguf.reads_architecture)
+                .map(|other| other.model_type)
+                .collect();
+            assert_eq!(
+                readers.len(),
+                1,
+                "GGUF files of architecture {architecture} are read as {readers:?}: set \
+                 reads_architecture to false in the other families with it (step 1 of \"Add a \
+                 model family\" in CONTRIBUTING.md)"
+            );
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::{
 pub const OLMO3: Family = Family {
     model_type: "olmo3",
     class: "Olmo3ForCausalLM",
+    models: "Olmo 3",
     config: ConfigRules {
         layers: LayerRules::WindowExceptEvery(4),
         rotary: RotaryRules {
@@ -23,6 +24,7 @@ pub const OLMO3: Family = Family {
         },
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/olmo3/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: GgufRules {
         architecture: "olmo2",

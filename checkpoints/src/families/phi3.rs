@@ -13,6 +13,7 @@ use super::{
 pub const PHI3: Family = Family {
     model_type: "phi3",
     class: "Phi3ForCausalLM",
+    models: "Phi-3, Phi-3.5, Phi-4, Phi-4-mini",
     config: ConfigRules {
         layers: LayerRules::IfGiven,
         rotary: RotaryRules {
@@ -23,6 +24,7 @@ pub const PHI3: Family = Family {
         dropouts: &[("attention_dropout", 0.0), ("resid_pdrop", 0.0)],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/phi3/config_types.json"),
     auto_tokenizer: AutoTokenizer::OfFile,
     gguf: GgufRules {
         architecture: "phi3",

@@ -13,11 +13,13 @@ use super::{
 pub const QWEN2: Family = Family {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
+    models: "Qwen2, Qwen2.5",
     config: ConfigRules {
         default_key_value_heads: Some(32),
         layers: LayerRules::FromLayer,
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/qwen2/config_types.json"),
     auto_tokenizer: AutoTokenizer::Always("Qwen2Tokenizer"),
     gguf: GgufRules {
         architecture: "qwen2",

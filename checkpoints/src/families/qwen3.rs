@@ -13,12 +13,14 @@ use super::{
 pub const QWEN3: Family = Family {
     model_type: "qwen3",
     class: "Qwen3ForCausalLM",
+    models: "Qwen3 (dense)",
     config: ConfigRules {
         default_key_value_heads: Some(32),
         default_head_dim: Some(128),
         layers: LayerRules::FromLayer,
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/qwen3/config_types.json"),
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GgufRules {
         architecture: "qwen3",

@@ -16,6 +16,7 @@ use super::{
 pub const QWEN3_5_TEXT: Family = Family {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
+    models: "Qwen3.5 (dense)",
     config: ConfigRules {
         default_key_value_heads: Some(4),
         defaults: &[
@@ -36,6 +37,7 @@ pub const QWEN3_5_TEXT: Family = Family {
         own_keys: &["attn_output_gate", "output_gate_type"],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/qwen3_5_text/config_types.json"),
     auto_tokenizer: AutoTokenizer::Always("Qwen3_5Tokenizer"),
     gguf: GgufRules {
         architecture: "qwen35",

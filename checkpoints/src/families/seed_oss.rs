@@ -13,6 +13,7 @@ use super::{
 pub const SEED_OSS: Family = Family {
     model_type: "seed_oss",
     class: "SeedOssForCausalLM",
+    models: "Seed-OSS",
     config: ConfigRules {
         default_key_value_heads: Some(8),
         default_head_dim: Some(128),
@@ -20,6 +21,7 @@ pub const SEED_OSS: Family = Family {
         dropouts: &[("attention_dropout", 0.1), ("residual_dropout", 0.1)],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/seed_oss/config_types.json"),
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GgufRules {
         architecture: "seed_oss",

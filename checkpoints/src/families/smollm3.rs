@@ -13,6 +13,7 @@ use super::{
 pub const SMOLLM3: Family = Family {
     model_type: "smollm3",
     class: "SmolLM3ForCausalLM",
+    models: "SmolLM3",
     config: ConfigRules {
         default_key_value_heads: Some(4),
         default_tie: true,
@@ -24,6 +25,7 @@ pub const SMOLLM3: Family = Family {
         own_keys: &["no_rope_layers", "no_rope_layer_interval"],
         ..LIKE_LLAMA
     },
+    config_types: include_str!("../../../tests/fixtures/models/smollm3/config_types.json"),
     auto_tokenizer: AutoTokenizer::Named,
     gguf: GgufRules {
         architecture: "smollm3",

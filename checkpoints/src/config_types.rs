@@ -1,8 +1,7 @@
 //! The types that transformers declares for the fields of a `config.json`.
 //!
 //! transformers 5 refuses a config with a value of another type: `256.0` is not an `int`, and `1`
-//! is not a `float`. `scripts/fixtures/config_types.py` generates the table from the classes of
-//! transformers.
+//! is not a `float`. [`Family::config_types`] has the types of each family.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,14 +12,18 @@ use serde_json::{Map, Value};
 
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
-use crate::families::Family;
+use crate::families::{FAMILIES, Family};
 use crate::regular_file;
 
 /// The JSON types that the class accepts, by `model_type` and field.
-type Table = BTreeMap<String, BTreeMap<String, Vec<String>>>;
+type Table = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 
 static DECLARED: LazyLock<Table> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("table/types.json")).expect("the table is valid JSON")
+    let types = FAMILIES.iter().map(|family| {
+        let fields = serde_json::from_str(family.config_types);
+        (family.model_type, fields.expect("types are valid JSON"))
+    });
+    types.collect()
 });
 
 /// A field that transformers refuses because of its type.
@@ -125,20 +128,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::families::FAMILIES;
 
     #[test]
     fn every_family_has_declared_types() {
         for family in FAMILIES {
-            let fields = declared_types(&json!({"model_type": family.model_type}));
-            let fields = fields.unwrap_or_else(|| {
-                panic!(
-                    "types.json lacks {}: see step 3 of \"Add a model family\" in CONTRIBUTING.md",
-                    family.model_type
-                )
-            });
+            let config = json!({"model_type": family.model_type});
+            let fields = declared_types(&config).expect("a family");
             for field in ["vocab_size", "rms_norm_eps", "eos_token_id"] {
-                assert!(fields.contains_key(field), "{} {field}", family.model_type);
+                assert!(
+                    fields.contains_key(field),
+                    "config_types of {} has no {field}: see step 3 of \"Add a model family\" in \
+                     CONTRIBUTING.md",
+                    family.model_type
+                );
             }
         }
     }
