@@ -1,9 +1,6 @@
 //! Integration tests across crates: comparisons with PyTorch and PEFT (`parity`), the program and
 //! its files, and the project's rules (`layering`, `guide`, `configs`).
 
-#[macro_use]
-mod shapes;
-
 mod agents;
 mod bad_evaluations;
 mod bad_input;
@@ -47,6 +44,7 @@ mod runs;
 mod saved_predictions;
 mod servers;
 mod several_files;
+mod shapes;
 mod signals;
 mod stages;
 mod starting_points;

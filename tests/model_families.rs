@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
+use tooltune::models::families as networks;
 use tooltune::models::load::expected_tensors;
 use tooltune::models::{BatchContext, DecoderConfig};
 use tooltune_checkpoints::families::{FAMILIES, Family};
@@ -15,6 +16,7 @@ use tooltune_checkpoints::weights::{HostTensor, write_tensors};
 use tooltune_rows::batches::SeededRandom;
 
 use crate::bad_input::edit;
+use crate::shapes::{folder_of, unsupported_by_llama_cpp};
 use crate::support::{fixture, load_base, max_abs_difference, root};
 use crate::workplace::Workplace;
 
@@ -322,74 +324,81 @@ fn refused_fields(workplace: &Workplace, case: &Case) -> Vec<&'static str> {
     refused
 }
 
-/// Writes the row of a family into the table of docs/models.md; the cell with the models is kept.
+/// The position of `model_type` in the order of families.
+fn position(model_type: &str) -> Option<usize> {
+    FAMILIES
+        .iter()
+        .position(|family| family.model_type == model_type)
+}
+
+/// The rows of the table of families in docs/models.md.
+fn table_rows(page: &str) -> Vec<&str> {
+    page.lines()
+        .skip_while(|line| !line.starts_with("| `model_type` |"))
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .collect()
+}
+
+/// The `model_type` of a row.
+fn type_of(row: &str) -> &str {
+    row.split('`').nth(1).unwrap_or_default()
+}
+
+/// Writes the row of a family into the table of docs/models.md.
 fn write_row(page: &Path, model_type: &str, row: &str) {
     static WRITING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = WRITING.lock().unwrap();
     let text = std::fs::read_to_string(page).unwrap();
-    let own = format!("| `{model_type}` |");
-    let models = |line: &str| {
-        line.trim_end_matches(" |")
-            .rsplit("| ")
-            .next()
-            .map(str::to_owned)
-    };
-    let existing = text.lines().find(|line| line.starts_with(&own));
-    let model_names = existing.and_then(models).unwrap_or_default();
-    let row = format!("{row}{model_names} |");
-    let lines: Vec<&str> = text.lines().collect();
-    let is_row = |line: &str| line.starts_with("| `") || line.starts_with("|---");
-    let table = lines
-        .iter()
-        .position(|line| line.starts_with("| `model_type` |"));
-    let start = table.expect("the table of families") + 1;
-    let n_rows = lines[start..]
-        .iter()
-        .take_while(|line| is_row(line))
-        .count();
-    let mut new_lines: Vec<&str> = lines.clone();
-    match lines[start..start + n_rows]
-        .iter()
-        .position(|line| line.starts_with(&own))
-    {
-        Some(idx) => new_lines[start + idx] = &row,
-        None => new_lines.insert(start + n_rows, &row),
-    }
-    std::fs::write(page, new_lines.join("\n") + "\n").unwrap();
+    let old = table_rows(&text);
+    let others = old.iter().copied();
+    let mut rows: Vec<&str> = others.filter(|row| type_of(row) != model_type).collect();
+    rows.push(row);
+    rows.sort_by_key(|row| position(type_of(row)));
+    let [old, rows] = [old, rows].map(|rows| rows.join("\n"));
+    std::fs::write(page, text.replacen(&old, &rows, 1)).unwrap();
+}
+
+fn writes_guide() -> bool {
+    std::env::var_os("TOOLTUNE_WRITE_GUIDE").is_some()
 }
 
 /// Trains, exports and reads back a family, and compares its row in docs/models.md.
-fn check(case: &Case, field: Option<(&str, Value)>) {
+fn check(family: &'static str) {
+    let model_type = family;
+    let family = FAMILIES
+        .iter()
+        .find(|family| family.model_type == model_type);
+    let Family { models, gguf, .. } = family.expect("a family");
+    let case = Case {
+        shape: folder_of(model_type),
+        patch: json!({}),
+    };
     let workplace = Workplace::new();
     case.write(&workplace, "model").unwrap();
     check_training(&workplace);
-    check_exports(&workplace, case);
-    let [read_as, exported] = check_base_in_gguf(&workplace, case, field);
-    let model_type = case.config()["model_type"].as_str().unwrap().to_owned();
-    let mut families = FAMILIES.iter();
-    let family = families.find(|family| family.model_type == model_type.as_str());
-    let architecture = family.expect("a family").gguf.architecture;
-    let row = format!("| `{model_type}` | `{architecture}` | `{read_as}` | {exported} | ");
+    check_exports(&workplace, &case);
+    let [read_as, exported] = check_base_in_gguf(&workplace, &case);
+    let architecture = gguf.architecture;
+    let row =
+        format!("| `{model_type}` | `{architecture}` | `{read_as}` | {exported} | {models} |");
     let path = root().join("docs/models.md");
-    if std::env::var_os("TOOLTUNE_WRITE_GUIDE").is_some() {
-        write_row(&path, &model_type, &row);
+    if writes_guide() {
+        write_row(&path, model_type, &row);
     }
     let page = std::fs::read_to_string(path).unwrap();
     assert!(
-        page.lines().any(|line| line.starts_with(&row)),
+        table_rows(&page).contains(&row.as_str()),
         "docs/models.md lacks this row; run scripts/docs --families\n{row}"
     );
 }
 
 /// The `model_type` that a GGUF file of the family is read as, and the cell for whole GGUF models.
-fn check_base_in_gguf(
-    workplace: &Workplace,
-    case: &Case,
-    field: Option<(&str, Value)>,
-) -> [String; 2] {
-    let (field, patch) = field.unzip();
+fn check_base_in_gguf(workplace: &Workplace, case: &Case) -> [String; 2] {
+    let unsupported = unsupported_by_llama_cpp(case.shape);
+    let (field, patch) = unsupported.unzip();
     let plain = case.with_fields(&patch.unwrap_or_default());
-    let read_as = check_gguf_model(workplace, case, field, &plain);
+    let read_as = check_gguf_model(workplace, case, field.as_deref(), &plain);
     let refused = refused_fields(workplace, &plain);
 
     let names: Vec<String> = refused.iter().map(|field| format!("`{field}`")).collect();
@@ -400,22 +409,16 @@ fn check_base_in_gguf(
     [read_as, exported]
 }
 
-macro_rules! family_round_trip {
-    ($($shape:ident $(, $field:literal: $without:tt)?);+ $(;)?) => {
-        /// The shapes that are tested here.
-        const SHAPES: &[&str] = &[$(stringify!($shape)),+];
-
-        $(#[test]
-        fn $shape() {
-            #[allow(unused_mut, unused_assignments)]
-            let mut field = None;
-            $(field = Some(($field, json!($without)));)?
-            check(&Case { shape: stringify!($shape), patch: json!({}) }, field);
-        })+
-    };
+macro_rules! family_round_trips {
+    ($($family:ident),+ $(,)?) => {$(
+        #[test]
+        fn $family() {
+            check(stringify!($family));
+        }
+    )+};
 }
 
-shapes_of_families!(family_round_trip);
+tooltune::for_families!(family_round_trips);
 
 /// llama.cpp does not support key heads and value heads of different sizes, nor RoPE sections that
 /// change the rotation of text. It does support layers in an irregular order.
@@ -463,40 +466,58 @@ fn yarn_with_another_attention_factor_is_not_exported() {
     assert_export_refused(&workplace, "yarn", "attention_factor");
 }
 
-/// The table of docs/models.md has one row per family, and every family has a test that compares
-/// it.
+/// Each family has its fixtures, and one row in docs/models.md. A test of this module compares the
+/// row, and fails if the trainer has no network of the family.
 ///
 /// Invariant: Every model family matches transformers and PEFT in logits, training and decoding.
 #[test]
 fn every_family_has_a_test_and_a_row() {
     const STEPS: &str = "of \"Add a model family\" in CONTRIBUTING.md";
-    assert_eq!(
-        SHAPES.len(),
-        FAMILIES.len(),
-        "families and shapes_of_families in tests/shapes.rs: {SHAPES:?}; see step 4 {STEPS}"
-    );
-    let page = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
-    let table = page
-        .lines()
-        .skip_while(|line| !line.starts_with("| `model_type` |"));
-    let rows: Vec<&str> = table
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .collect();
-    assert_eq!(
-        rows.len(),
-        FAMILIES.len(),
-        "rows of docs/models.md and families; see step 5 {STEPS}"
-    );
-    for (Family { model_type, .. }, row) in FAMILIES.iter().zip(rows) {
+    let path = root().join("docs/models.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<&str> = table_rows(&page).into_iter().map(type_of).collect();
+    let families: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
+    for model_type in &families {
         assert!(
-            SHAPES.iter().any(|shape| shape.starts_with(model_type)),
-            "{model_type} is not in shapes_of_families of tests/shapes.rs; see step 4 {STEPS}"
+            networks::of_model_type(model_type).is_some(),
+            "{model_type} is not in for_families! of trainer/src/models/families/mod.rs; see step 2 \
+             {STEPS}"
         );
+        for file in ["config.json", "model.safetensors", "made_by.json"] {
+            let path = format!("models/{}/{file}", folder_of(model_type));
+            assert!(
+                fixture(&path).exists(),
+                "{model_type} has no tests/fixtures/{path}; see step 3 {STEPS}"
+            );
+        }
         assert!(
-            row.starts_with(&format!("| `{model_type}` |")),
-            "docs/models.md: rows are not in the order of FAMILIES: {row} is in the position of \
-             {model_type}; see step 1 {STEPS}"
+            writes_guide() || rows.contains(model_type),
+            "docs/models.md has no row of {model_type}; run scripts/docs --families (step 4 {STEPS})"
         );
     }
+    assert!(
+        writes_guide() || rows == families,
+        "docs/models.md has the rows {rows:?}, not {families:?}; run scripts/docs --families"
+    );
+}
+
+/// README.md lists the models of every family; `scripts/docs --families` writes them.
+#[test]
+fn the_readme_lists_the_models_of_every_family() {
+    let path = root().join("README.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("- **Models**: ").expect("a list of models");
+    let (listed, after) = rest.split_once(", from safetensors").expect("its end");
+    let models: Vec<&str> = FAMILIES
+        .iter()
+        .flat_map(|family| family.models.split(", "))
+        .collect();
+    let (last, others) = models.split_last().expect("families");
+    let models = format!("{} and {last}", others.join(", "));
+    if writes_guide() {
+        let page = format!("{before}- **Models**: {models}, from safetensors{after}");
+        std::fs::write(&path, page).unwrap();
+        return;
+    }
+    assert_eq!(listed, models, "README.md: run scripts/docs --families");
 }

@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadN
 /// # Source
 ///
 /// `modeling_gemma3.py` of transformers 5.23.
-pub(super) const GEMMA3_TEXT: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::GEMMA3_TEXT,
     projections: &SEPARATE,
     biases: Biases {

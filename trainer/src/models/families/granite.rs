@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_granite.py` of transformers 5.23.
-pub(super) const GRANITE: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::GRANITE,
     projections: &SEPARATE,
     biases: Biases {

@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_llama.py` of transformers 5.23.
-pub(super) const LLAMA: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::LLAMA,
     projections: &SEPARATE,
     biases: Biases {

@@ -9,7 +9,7 @@ use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_ministral3.py` of transformers 5.23.
-pub(super) const MINISTRAL3: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::MINISTRAL3,
     projections: &SEPARATE,
     biases: Biases {

@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPAR
 /// # Source
 ///
 /// `modeling_mistral.py` of transformers 5.23.
-pub(super) const MISTRAL: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::MISTRAL,
     projections: &SEPARATE,
     biases: Biases {

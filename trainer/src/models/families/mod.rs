@@ -1,41 +1,47 @@
 //! Defines the network of each model family, one value per family in its own file.
 //!
 //! [`tooltune_checkpoints::families`] describes the files of a family. To add a family, write a
-//! file here and one there, and list it in [`FAMILIES`]. A [`Family`] has one field for each
+//! file here and one there, and its line in `for_families!`. A [`Family`] has one field for each
 //! difference between families; the decoder has the common parts.
-
-mod gemma3_text;
-mod granite;
-mod llama;
-mod ministral3;
-mod mistral;
-mod olmo3;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod qwen3_5_text;
-mod seed_oss;
-mod smollm3;
 
 use std::ops::Range;
 
 use tooltune_checkpoints::families as files;
 
-/// All decoder families.
-pub const FAMILIES: &[&Family] = &[
-    &llama::LLAMA,
-    &mistral::MISTRAL,
-    &qwen2::QWEN2,
-    &qwen3::QWEN3,
-    &granite::GRANITE,
-    &smollm3::SMOLLM3,
-    &phi3::PHI3,
-    &seed_oss::SEED_OSS,
-    &olmo3::OLMO3,
-    &gemma3_text::GEMMA3_TEXT,
-    &ministral3::MINISTRAL3,
-    &qwen3_5_text::QWEN3_5_TEXT,
-];
+/// Calls a macro with the modules of all families. The integration tests generate a test per
+/// family from it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_families {
+    ($callback:ident) => {
+        $callback! {
+            llama,
+            mistral,
+            qwen2,
+            qwen3,
+            granite,
+            smollm3,
+            phi3,
+            seed_oss,
+            olmo3,
+            gemma3_text,
+            ministral3,
+            qwen3_5_text,
+        }
+    };
+}
+
+/// Declares the modules of the families, and lists their values.
+macro_rules! families {
+    ($($module:ident),+ $(,)?) => {
+        $(mod $module;)+
+
+        /// All decoder families.
+        pub const FAMILIES: &[&Family] = &[$(&$module::FAMILY),+];
+    };
+}
+
+for_families!(families);
 
 /// Network of one family.
 #[derive(Debug)]
@@ -218,7 +224,7 @@ mod tests {
         let expected: Vec<&str> = files::FAMILIES.iter().map(|one| one.model_type).collect();
         assert_eq!(
             networks, expected,
-            "FAMILIES of trainer/src/models/families/mod.rs and of \
+            "for_families! of trainer/src/models/families/mod.rs and families! of \
              checkpoints/src/families/mod.rs differ: see step 2 of \"Add a model family\" in \
              CONTRIBUTING.md"
         );

@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadN
 /// # Source
 ///
 /// `modeling_olmo3.py` of transformers 5.23.
-pub(super) const OLMO3: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::OLMO3,
     projections: &SEPARATE,
     biases: Biases {

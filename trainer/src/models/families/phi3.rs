@@ -9,7 +9,7 @@ use super::{BEFORE, Bias, Biases, FUSED, Family, Gate, HeadNorms};
 /// # Source
 ///
 /// `modeling_phi3.py` of transformers 5.23.
-pub(super) const PHI3: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::PHI3,
     projections: &FUSED,
     biases: Biases {

@@ -9,7 +9,7 @@ use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_qwen2.py` of transformers 5.23.
-pub(super) const QWEN2: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::QWEN2,
     projections: &SEPARATE,
     biases: Biases {

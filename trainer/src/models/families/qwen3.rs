@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_qwen3.py` of transformers 5.23.
-pub(super) const QWEN3: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::QWEN3,
     projections: &SEPARATE,
     biases: Biases {

@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, BlockNorms, Family, Gate, HeadNorms,
 /// # Source
 ///
 /// `modeling_qwen3_5.py` of transformers 5.23.
-pub(super) const QWEN3_5_TEXT: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::QWEN3_5_TEXT,
     projections: &SEPARATE,
     biases: Biases {

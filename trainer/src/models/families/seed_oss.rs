@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPAR
 /// # Source
 ///
 /// `modeling_seed_oss.py` of transformers 5.23.
-pub(super) const SEED_OSS: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::SEED_OSS,
     projections: &SEPARATE,
     biases: Biases {

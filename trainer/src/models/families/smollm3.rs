@@ -9,7 +9,7 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// # Source
 ///
 /// `modeling_smollm3.py` of transformers 5.23.
-pub(super) const SMOLLM3: Family = Family {
+pub(super) const FAMILY: Family = Family {
     files: &files::SMOLLM3,
     projections: &SEPARATE,
     biases: Biases {
