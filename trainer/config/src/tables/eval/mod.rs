@@ -1,9 +1,11 @@
-//! The table `[eval]`, with one module per suite table.
+//! The table `[eval]`, with the tables of suites.
 //!
-//! Each table checks itself (`SuiteTable`). A new table needs a module here, a field of
-//! [`EvalConfig`] and a line of `suite_tables!`.
+//! Each table checks itself (`SuiteTable`). The table of a new suite needs a field of
+//! [`EvalConfig`] and an entry in `suite_tables!` below it; its type is [`DataTable`], or one in a
+//! module here.
 
 mod agents;
+mod data;
 mod nestful;
 mod sandbox;
 mod toolqa;
@@ -18,6 +20,7 @@ use crate::rules::Rules;
 use crate::suite::Suite;
 
 pub use agents::AgentSuiteConfig;
+pub use data::DataTable;
 pub use nestful::NestfulConfig;
 pub use sandbox::SandboxConfig;
 pub use toolqa::ToolQaConfig;
@@ -34,11 +37,8 @@ settings! {
         #[schemars(range(min = 1))]
         #[schemars(extend("x-also" = ["evals_per_epoch; in optimizer steps"]))]
         pub eval_steps: u64 = 100,
-        /// Benchmarks to run. "slot", "calls" and "goat" use the rows of `data.eval`; "retrieval"
-        /// uses the retriever's evaluation pairs; "nestful", "toolqa", "restbench" and "apibank"
-        /// use the `data` of their own tables, such as `[eval.nestful]`. ["slot"] by default for
-        /// slot rows. The loss on `data.eval` is always measured.
-        #[schemars(extend("x-also" = ["metrics"]))]
+        /// Benchmarks to run. The loss on `data.eval` is always measured.
+        #[schemars(extend("description" = benchmarks_to_run(), "x-also" = ["metrics"]))]
         pub suites: Vec<Suite>,
         /// Maximum number of rows, taken from the start; all by default.
         #[schemars(range(min = 1))]
@@ -131,6 +131,45 @@ settings! {
     }
 }
 
+/// Description of `suites`, from the registry.
+fn benchmarks_to_run() -> String {
+    let all: Vec<Suite> = Suite::all().collect();
+    let clause = |is_meant: &dyn Fn(&Suite) -> bool, rows: &str| {
+        let names = all.iter().filter(|suite| is_meant(suite));
+        let names: Vec<String> = names.map(|suite| format!("\"{suite}\"")).collect();
+        match names.as_slice() {
+            [only] => format!("{only} uses {rows}"),
+            [most @ .., last] => format!("{} and {last} use {rows}", most.join(", ")),
+            [] => String::new(),
+        }
+    };
+    let has_table = |suite: &Suite| suite.needs().generator && suite.needs().rows.is_none();
+    let example = all.iter().find(|suite| has_table(suite));
+    let example = example.map_or("", |suite| suite.as_str());
+    let on_rows = clause(
+        &|suite| suite.needs().rows.is_some(),
+        "the rows of `data.eval`",
+    );
+    let on_pairs = clause(
+        &|suite| suite.needs().is_ranking_only(),
+        "the retriever's evaluation pairs",
+    );
+    let on_tables = clause(
+        &has_table,
+        &format!("the `data` of their own tables, such as `[eval.{example}]`"),
+    );
+    let defaults = all.iter().filter_map(|suite| {
+        let rows = suite.needs().rows.filter(|rows| rows.by_default)?;
+        let formats = rows.formats.join(" or ");
+        Some(format!(" [\"{suite}\"] by default for {formats} rows."))
+    });
+    let defaults: String = defaults.collect();
+    format!(
+        "Benchmarks to run. {on_rows}; {on_pairs}; {on_tables}.{defaults} The loss on `data.eval` \
+         is always measured."
+    )
+}
+
 /// Lists the suites that have tables, each with its field.
 macro_rules! suite_tables {
     ($($field:ident: $suite:path),* $(,)?) => {
@@ -173,7 +212,20 @@ impl EvalConfig {
         tables.find(|one| one.suite == suite)?.table
     }
 
-    /// The largest limit of new tokens among the suites of the run.
+    /// The files in the table of a suite; none without a table.
+    pub fn files_of(&self, suite: Suite) -> &[PathBuf] {
+        self.table_of(suite).map_or(&[], SuiteTable::data)
+    }
+
+    /// Maximum tokens of an answer in a suite.
+    pub fn max_new_tokens_of(&self, suite: Suite) -> usize {
+        let mut tables = self.suite_tables().into_iter();
+        let table = tables.find(|one| one.suite == suite);
+        let own = table.and_then(|one| one.or_default().longest_answer());
+        own.unwrap_or(self.max_new_tokens)
+    }
+
+    /// Largest limit of new tokens among the suites of a run.
     pub fn longest_answer(&self) -> usize {
         let suites = self.suites.iter();
         let tables = suites.filter_map(|suite| self.table_of(*suite)?.longest_answer());
