@@ -1,8 +1,8 @@
-//! Generates the prompt blocks of docs/prompts.md from the code that builds the prompts, so that
-//! the page shows every built-in prompt.
+//! Generates the prompt blocks of docs/prompts.md from the code that builds the prompts, and the
+//! table of suites in docs/metrics.md from the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tooltune_agents::{AgentLimits, Expansion, GoatOptions, Method, Ranking, dialogue_prompt};
@@ -13,9 +13,10 @@ use tooltune_json::python::loads;
 use tooltune_rows::text::SlotPrompt;
 use tooltune_template::{ChatTemplate, Conversation};
 
+use crate::SUITES;
 use crate::goat::judge_messages;
 use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, built_in_templates};
-use crate::toolqa::{CLASSIFIER, JUDGE, Setting, built_in_text};
+use crate::toolqa::{Setting, built_in_text};
 
 const WRITE: &str = "TOOLTUNE_WRITE_GUIDE";
 const BEGIN: &str = "<!-- prompt ";
@@ -44,8 +45,12 @@ fn prompts() -> BTreeMap<String, String> {
     for setting in Setting::ALL {
         prompts.insert(format!("toolqa {}", setting.name()), built_in_text(setting));
     }
-    prompts.insert("toolqa judge".to_owned(), JUDGE.to_owned());
-    prompts.insert("toolqa classifier".to_owned(), CLASSIFIER.to_owned());
+    for suite in SUITES {
+        let of_suite = suite.prompts.iter();
+        prompts.extend(
+            of_suite.map(|(name, text)| (format!("{} {name}", suite.name), (*text).to_owned())),
+        );
+    }
     prompts
 }
 
@@ -185,45 +190,93 @@ fn with_prompts(guide: &str) -> String {
         told.insert(name.to_owned());
         remaining = after;
     }
-    for name in prompts.keys() {
-        assert!(
-            told.contains(name),
-            "docs/prompts.md has no block for the prompt {name}"
-        );
+    updated.push_str(remaining);
+    // A prompt without a block gets one at the end of the page.
+    for name in prompts.keys().filter(|name| !told.contains(*name)) {
+        updated.push_str(&format!("\nPrompt `{name}`:\n\n{BEGIN}{name} -->\n{END}\n"));
     }
-    updated + remaining
+    let is_complete = told.len() == prompts.len();
+    if is_complete {
+        updated
+    } else {
+        with_prompts(&updated)
+    }
+}
+
+/// A page of the guide.
+fn page(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name)
+}
+
+/// Compares a page with its generated parts, or writes them if `TOOLTUNE_WRITE_GUIDE` is set.
+fn assert_generated(name: &str, generate: impl Fn(&str) -> String) {
+    let path = page(name);
+    let guide = std::fs::read_to_string(&path).expect("the guide");
+    let updated = generate(&guide);
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &updated).expect("the guide is written");
+        return;
+    }
+    let printed: BTreeSet<&str> = guide.lines().collect();
+    let absent = updated.lines().find(|line| !printed.contains(line));
+    assert!(
+        guide == updated,
+        "docs/{name} is out of date; run scripts/docs: {absent:?}"
+    );
+}
+
+/// The page with a current table of suites.
+fn with_suites(guide: &str) -> String {
+    const BEGIN: &str = "<!-- suites -->\n";
+    const END: &str = "<!-- end of suites -->";
+    let (before, after) = guide.split_once(BEGIN).expect("the marker of the table");
+    let (_, after) = after.split_once(END).expect("the end of the table");
+    let mut table = "| suite | task | metrics |\n|---|---|---|\n".to_owned();
+    for suite in SUITES {
+        let metrics = suite.metrics.iter().chain(suite.flat_metrics);
+        let metrics: Vec<String> = metrics.map(|key| format!("`{key}`")).collect();
+        let mut headings = guide
+            .lines()
+            .filter_map(|line| line.strip_prefix("## The suite"));
+        let heading = headings.find(|heading| heading.split(' ').any(|word| word == suite.name));
+        let name = match heading {
+            Some(heading) => {
+                let anchor = heading.replace(' ', "-");
+                format!("[{}](#the-suite{anchor})", suite.name)
+            }
+            None => suite.name.to_owned(),
+        };
+        let (about, metrics) = (suite.about, metrics.join(", "));
+        table.push_str(&format!("| {name} | {about} | {metrics} |\n"));
+    }
+    format!("{before}{BEGIN}{table}{END}{after}")
+}
+
+/// Invariant: docs/metrics.md lists every suite with its metrics.
+#[test]
+fn the_guide_prints_every_suite_with_its_metrics() {
+    assert_generated("metrics.md", with_suites);
 }
 
 /// Invariant: docs/prompts.md prints every built-in prompt as the code sends it.
 #[test]
 fn the_guide_prints_every_built_in_prompt() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prompts.md");
-    let guide = std::fs::read_to_string(&path).expect("the guide");
-    let updated = with_prompts(&guide);
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(&path, &updated).expect("the guide is written");
-        return;
-    }
-    let lines = guide.lines().zip(updated.lines());
-    let differs = lines.clone().find(|(printed, updated)| printed != updated);
-    assert!(
-        guide == updated,
-        "docs/prompts.md is out of date; run scripts/docs: {differs:?}"
-    );
+    assert_generated("prompts.md", with_prompts);
 }
 
 /// The built-in chat templates are files, which the page links.
 #[test]
 fn the_guide_links_every_built_in_chat_template() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let guide = std::fs::read_to_string(docs.join("prompts.md")).expect("the guide");
+    let guide = std::fs::read_to_string(page("prompts.md")).expect("the guide");
     for name in ChatTemplate::NAMES {
         let rest = guide
             .split_once(&format!("| [{name}]("))
             .map(|(_, rest)| rest);
         let rest = rest.unwrap_or_else(|| panic!("docs/prompts.md does not link {name}"));
         let link = rest.split(')').next().expect("the end of a link");
-        let file = std::fs::read_to_string(docs.join(link));
+        let file = std::fs::read_to_string(page(link));
         let file = file.unwrap_or_else(|error| panic!("docs/prompts.md: {link}: {error}"));
         let template = ChatTemplate::built_in(name).expect("a template");
         assert_eq!(file.trim_end(), template.trim_end(), "{link}");

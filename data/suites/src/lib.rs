@@ -31,6 +31,7 @@ mod python_calls;
 pub mod ranking;
 mod registry;
 pub mod retrieval;
+mod row_suite;
 mod shortening;
 pub mod slot;
 pub mod toolqa;
@@ -46,8 +47,20 @@ pub use llm_judge::{
 };
 pub use paired::{Flip, PairedComparison, PairedError, PairedOptions, SampleScore, compare_pairs};
 pub use registry::{
-    LineFields, RowSource, SUITE_FIELD, SUITES, SampleMeasure, SampleScores, SuiteFile,
-    SuiteFileInput, SuiteInfo, SuiteNeeds, TYPE_FIELD, greater_is_better, lower_is_better,
-    plain_metric_name,
+    LineFields, RowSource, SUITE_FIELD, SampleMeasure, SampleScores, SuiteFile, SuiteFileInput,
+    SuiteInfo, SuiteNeeds, TYPE_FIELD, greater_is_better, lower_is_better, plain_metric_name,
 };
+pub use row_suite::{RowError, RowReport, RowSuite, read_rows, score_operation};
 pub use shortening::{Reduction, Shortening, reduce};
+
+/// All suites, in display order. The first one is the default of an evaluation.
+pub static SUITES: &[&SuiteInfo] = &[
+    &slot::SUITE,
+    &calls::SUITE,
+    &goat::SUITE,
+    &retrieval::SUITE,
+    &nestful::SUITE,
+    &toolqa::SUITE,
+    &goat::RESTBENCH,
+    &goat::APIBANK,
+];

@@ -1,6 +1,6 @@
 //! Lists all suites: name, metrics with their direction, requirements, and scores of samples.
 //!
-//! Each suite defines a [`SuiteInfo`] in its own folder and has one line here. Configs,
+//! Each suite defines a [`SuiteInfo`] in its own folder, and [`SUITES`] lists them. Configs,
 //! evaluations, checkpoint selection, comparisons and reports use this list.
 
 use std::error::Error;
@@ -12,10 +12,10 @@ use tooltune_json::ReadError;
 use tooltune_json::lines::Records;
 use tooltune_rows::statistics::{FileStatistics, TokenCount};
 
+use super::SUITES;
 use super::bootstrap::indicator;
 use super::operations::Operation;
 use super::paired::SampleScore;
-use super::{calls, goat, nestful, retrieval, slot, toolqa};
 
 /// The field with the suite name in `metrics.json` and in lines of predictions.
 pub const SUITE_FIELD: &str = "suite";
@@ -45,6 +45,8 @@ pub struct SuiteInfo {
     pub needs: SuiteNeeds,
     /// The operations of `tooltune score` that compute its metrics.
     pub operations: &'static [Operation],
+    /// Its prompts by name, for docs/prompts.md; prompts that depend on a row are listed there.
+    pub prompts: &'static [(&'static str, &'static str)],
     /// The scores of lines of its `predictions.jsonl`, by line type.
     pub samples: &'static [SampleScores],
     /// The scores whose mean ranks samples in a report; empty for lines without text.
@@ -107,19 +109,24 @@ impl SuiteNeeds {
     }
 }
 
-/// All suites, in display order. The first one is the default of an evaluation.
-pub static SUITES: &[&SuiteInfo] = &[
-    &slot::SUITE,
-    &calls::SUITE,
-    &goat::SUITE,
-    &retrieval::SUITE,
-    &nestful::SUITE,
-    &toolqa::SUITE,
-    &goat::RESTBENCH,
-    &goat::APIBANK,
-];
-
 impl SuiteInfo {
+    /// A suite without metrics, samples, operations, prompts and files.
+    pub(crate) const EMPTY: Self = Self {
+        name: "",
+        about: "",
+        metrics: &[],
+        plain_names: &[],
+        flat_metrics: &[],
+        lower_is_better: &[],
+        default_metric: "",
+        needs: SuiteNeeds::GENERATOR,
+        operations: &[],
+        prompts: &[],
+        samples: &[],
+        ranked_by: &[],
+        own_files: &[],
+    };
+
     /// Looks a suite up by name.
     pub fn named(name: &str) -> Option<&'static Self> {
         SUITES.iter().copied().find(|suite| suite.name == name)
@@ -410,6 +417,14 @@ impl SampleMeasure {
     pub(crate) const fn weighted_by(mut self, weight: fn(&Value) -> Option<f64>) -> Self {
         self.weight = Some(weight);
         self
+    }
+
+    /// The field of the line's `score` with the value; `None` if it is computed from the line.
+    pub fn score_field(&self) -> Option<&'static str> {
+        match self.source {
+            ScoreSource::Field(name) => Some(name),
+            ScoreSource::Computed(_) => None,
+        }
     }
 
     /// The sample's contribution to the metric; `None` if it is excluded.

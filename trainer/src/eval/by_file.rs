@@ -67,35 +67,36 @@ impl SampleFiles {
     /// # Errors
     ///
     /// Errors of `measure`.
-    pub fn measure_by_file<const N: usize>(
+    pub fn measure_by_file<V: Into<Vec<Option<Estimate>>>>(
         &self,
-        names: [&'static str; N],
-        measure: impl Fn(Range<usize>) -> Result<[Option<Estimate>; N], Error>,
+        names: impl Into<Vec<&'static str>>,
+        measure: impl Fn(Range<usize>) -> Result<V, Error>,
     ) -> Result<Option<ByFile>, Error> {
         if self.files.len() < 2 {
             return Ok(None);
         }
+        let names = names.into();
         let mut begin = 0;
         let mut files = Vec::new();
         for file in &self.files {
             let end = begin + file.n;
             let values = match file.n {
-                0 => [None; N],
-                _ => measure(begin..end)?,
+                0 => vec![None; names.len()],
+                _ => measure(begin..end)?.into(),
             };
             files.push(FileNumbers {
                 file: file.name.clone(),
                 n: file.n,
-                values: values.to_vec(),
+                values,
             });
             begin = end;
         }
         Ok(Some(ByFile {
-            names: names.to_vec(),
+            names,
             pooled: FileNumbers {
                 file: "all samples".to_owned(),
                 n: begin,
-                values: measure(0..begin)?.to_vec(),
+                values: measure(0..begin)?.into(),
             },
             files,
         }))

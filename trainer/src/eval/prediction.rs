@@ -35,6 +35,20 @@ pub struct Prediction {
     pub rewritten: Option<Rewritten>,
 }
 
+/// A completion with its scores; a line of `predictions.jsonl`.
+#[derive(Debug, Serialize)]
+pub struct ScoredPrediction<'a, P, G, S> {
+    /// The completion.
+    #[serde(flatten)]
+    pub prediction: &'a P,
+    /// The prompt, or its end if it repeats earlier turns.
+    pub prompt: String,
+    /// The reference.
+    pub gold: G,
+    /// The scores.
+    pub score: S,
+}
+
 impl Prediction {
     /// The prediction for the row with this id.
     pub fn new(id: String, completion: Completion) -> Self {

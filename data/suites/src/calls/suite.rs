@@ -38,7 +38,6 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("extra_rate", "turns with more calls than expected"),
         ("cut_rate", "turns whose answer was cut off"),
     ],
-    flat_metrics: &[],
     lower_is_better: &CallsSummary::LOWER_IS_BETTER,
     default_metric: "calls.balanced",
     needs: SuiteNeeds {
@@ -77,7 +76,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         higher_better("name"),
         higher_better("arguments"),
     ],
-    own_files: &[],
+    ..SuiteInfo::EMPTY
 };
 
 fn number(line: &Value, name: &str) -> Option<f64> {

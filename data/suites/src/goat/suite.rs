@@ -47,7 +47,6 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("recall_at_gt", "recall at the number of gold documents"),
         ("recall_at_5", "recall at 5"),
     ],
-    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "goat.ia",
     needs: SuiteNeeds {
@@ -64,7 +63,6 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         higher_better("ia"),
         higher_better("sr").in_field("success"),
     ],
-    own_files: &[],
     samples: &[SampleScores {
         of: "goat",
         fields: LOOP,
@@ -85,6 +83,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 .weighted_by(n_retrieval_texts),
         ],
     }],
+    ..SuiteInfo::EMPTY
 };
 
 /// RestBench: queries with the endpoint paths that answer them.
@@ -99,17 +98,14 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
         ("sa", "selection accuracy"),
         ("parse_error_rate", "unparsable outcomes"),
     ],
-    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "restbench.correct_path",
     needs: SuiteNeeds::AGENTS,
-    operations: &[],
     ranked_by: &[
         higher_better("sa"),
         higher_better("correct_path"),
         higher_better("sr").in_field("success"),
     ],
-    own_files: &[],
     samples: &[SampleScores {
         of: "restbench",
         fields: LOOP,
@@ -122,6 +118,7 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
             lower_better("parse_error_rate").in_field("parse_error"),
         ],
     }],
+    ..SuiteInfo::EMPTY
 };
 
 /// API-Bank: level-3 samples, or steps of dialogues.
@@ -139,17 +136,14 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
         ("delta_len", "calls beyond the gold calls"),
         ("parse_error_rate", "unparsable outcomes"),
     ],
-    flat_metrics: &[],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "apibank.correctness",
     needs: SuiteNeeds::AGENTS,
-    operations: &[],
     ranked_by: &[
         higher_better("right_calls").computed_by(share_of_calls),
         higher_better("rouge_l"),
         higher_better("sr").in_field("success"),
     ],
-    own_files: &[],
     samples: &[SampleScores {
         of: "apibank",
         fields: LOOP,
@@ -167,6 +161,7 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
             lower_better("parse_error_rate").in_field("parse_error"),
         ],
     }],
+    ..SuiteInfo::EMPTY
 };
 
 /// Number of calls beyond the gold calls, only for solved queries as in the suite's mean: giving up

@@ -22,7 +22,6 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("alternate_trajectory", "wins by an alternative sequence"),
         ("parse_error_rate", "unparsable answers"),
     ],
-    flat_metrics: &[],
     lower_is_better: &["parse_error_rate", "steps"],
     default_metric: "nestful.win_strict",
     needs: SuiteNeeds::GENERATOR,
@@ -32,7 +31,6 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         higher_better("win_strict").computed_by(win_strict),
         higher_better("partial"),
     ],
-    own_files: &[],
     // Sequences have the first two, loops the last one.
     samples: &[SampleScores {
         of: "nestful",
@@ -53,6 +51,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             lower_better("steps").in_field("n_steps"),
         ],
     }],
+    ..SuiteInfo::EMPTY
 };
 
 fn outcome_of(line: &Value) -> Option<Win> {

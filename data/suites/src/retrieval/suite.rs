@@ -16,17 +16,12 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("ndcg_at_10", "NDCG at 10"),
         ("map_at_100", "MAP at 100"),
     ],
-    flat_metrics: &[],
-    lower_is_better: &[],
     default_metric: "retrieval.mrr_at_10",
     needs: SuiteNeeds {
         generator: false,
         retriever: true,
         ..SuiteNeeds::GENERATOR
     },
-    operations: &[],
-    ranked_by: &[],
-    own_files: &[],
     samples: &[SampleScores {
         of: "retrieval",
         fields: LineFields {
@@ -54,6 +49,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             higher_better("ndcg_at_10").computed_by(|line| Some(ranking(line)?.ndcg_at(10))),
         ],
     }],
+    ..SuiteInfo::EMPTY
 };
 
 fn positions(line: &Value, name: &str) -> Option<Vec<u64>> {

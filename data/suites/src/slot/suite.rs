@@ -64,5 +64,5 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         higher_better("schema_accuracy").in_field("schema"),
         higher_better("content_similarity").in_field("content.f"),
     ],
-    own_files: &[],
+    ..SuiteInfo::EMPTY
 };

@@ -3,11 +3,18 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tooltune_apis::JsonLines;
 
 use super::error::ToolQaError;
-use super::rows::TaskType;
+use super::prompts::PromptSet;
+use super::rows::{TaskType, ToolQaRow, ToolResponses, read_questions};
+use super::schemas::Schemas;
+use super::suite::SUITE;
 use crate::bootstrap::indicator;
 use crate::bootstrap::{Estimate, estimates};
+use crate::registry::SuiteInfo;
+use crate::row_suite::{RowReport, RowSuite};
 
 /// The label of an output without a type in the published results.
 pub const PARSING_ERROR: &str = "parsing error";
@@ -77,6 +84,99 @@ impl ClassifierReport {
                 .count(),
         })
     }
+}
+
+/// Questions to their types, as a suite of rows.
+#[derive(Debug)]
+pub struct QuestionClassifier {
+    /// The prompts.
+    pub prompts: PromptSet,
+    /// The schemas in the prompts.
+    pub schemas: Schemas,
+    /// The responses that the questions are about.
+    pub responses: ToolResponses,
+}
+
+/// The scores of a classifier's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ClassifierScores {
+    /// Whether the output names the gold type.
+    pub accuracy: bool,
+    /// Whether the output names no type.
+    pub parse_error_rate: bool,
+}
+
+impl RowSuite for QuestionClassifier {
+    type Row = ToolQaRow;
+    type Gold = TaskType;
+    type Scores = ClassifierScores;
+    type Error = ToolQaError;
+
+    const SUITE: &'static SuiteInfo = &SUITE;
+    const LINES: &'static str = "classification";
+    const NOUN: &'static str = "questions";
+    const GOLD: &'static str = "\"EXTRACTIVE\", \"FILTERING\" or \"AGGREGATION\"";
+
+    fn read(&self, lines: JsonLines) -> Result<Vec<ToolQaRow>, ToolQaError> {
+        read_questions(lines, &self.responses)
+    }
+
+    fn id(row: &ToolQaRow) -> &str {
+        &row.uid
+    }
+
+    fn gold(row: &ToolQaRow) -> TaskType {
+        row.task_type
+    }
+
+    fn prompt(&self, row: &ToolQaRow) -> Result<String, ToolQaError> {
+        let schema = self.schemas.text(row)?;
+        Ok(self.prompts.classifier(&row.question, &schema))
+    }
+
+    fn score(gold: &TaskType, output: &str) -> ClassifierScores {
+        let named_type = TaskType::from_output(output);
+        ClassifierScores {
+            accuracy: named_type == Some(*gold),
+            parse_error_rate: named_type.is_none(),
+        }
+    }
+
+    fn metrics() -> &'static [&'static str] {
+        &["accuracy"]
+    }
+
+    fn own_line(row: &ToolQaRow, output: &str) -> Option<Value> {
+        Some(json!({"id": row.uid, "task_type": row.task_type, "prediction": output}))
+    }
+
+    fn own_report(rows: &[ToolQaRow], outputs: &[&str]) -> Option<RowReport> {
+        let outputs = rows.iter().zip(outputs);
+        let outputs = outputs.map(|(row, output)| (row.task_type, *output));
+        let report = ClassifierReport::new(&outputs.collect::<Vec<_>>()).ok()?;
+        Some(RowReport {
+            table: classifier_table(&report),
+            fields: match json!(report) {
+                Value::Object(fields) => fields,
+                _ => Map::new(),
+            },
+        })
+    }
+}
+
+/// The accuracy of all questions and of each type, for a terminal.
+fn classifier_table(report: &ClassifierReport) -> String {
+    let mut table = format!("{:<32} {:.4}\n", "accuracy", report.accuracy.value);
+    for (task_type, accuracy) in &report.by_type {
+        let name = format!("accuracy, {}", task_type.name());
+        table.push_str(&format!("{name:<32} {:.4}\n", accuracy.value));
+    }
+    let n_parse_errors = report.n_parse_errors;
+    table.push_str(&format!(
+        "{:<32} {n_parse_errors}\n",
+        "outputs without a type"
+    ));
+    table + &format!("{:<32} {}", "n", report.n)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use tooltune_agents::truncation::FilterError;
 use tooltune_apis::ToolsError;
 
+use crate::row_suite::RowError;
+
 /// Why there are no rows, prompts or scores. A bad prediction is never an error: it is wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -10,6 +12,10 @@ pub enum ToolQaError {
     /// A file or one of its lines cannot be read.
     #[error(transparent)]
     File(#[from] ToolsError),
+
+    /// The rows of a file cannot be read.
+    #[error(transparent)]
+    Rows(#[from] RowError),
 
     /// A field has an unknown value.
     #[error("{place}: {field} is {found:?}{hint}; use one of {known}")]
@@ -24,19 +30,6 @@ pub enum ToolQaError {
         hint: String,
         /// The allowed values.
         known: String,
-    },
-
-    /// Two lines have the same id.
-    #[error("{place}: duplicate {field} {id:?} (first at {first}); make the ids unique")]
-    DuplicateId {
-        /// `file:line` of the second line.
-        place: String,
-        /// Name of the id field.
-        field: &'static str,
-        /// The id.
-        id: String,
-        /// `file:line` of the first line.
-        first: String,
     },
 
     /// A question refers to a missing response.

@@ -28,7 +28,7 @@ mod statistics;
 mod suite;
 
 pub use answers::{AnswerMetric, contains, exact_match, number_strict};
-pub use classifier::{ClassifierReport, PARSING_ERROR};
+pub use classifier::{ClassifierReport, ClassifierScores, PARSING_ERROR, QuestionClassifier};
 pub use code::{
     CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, ExtractedCode, extract_code,
 };
@@ -36,7 +36,7 @@ pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict, n_neither};
 pub use predictions::ToolQaPrediction;
 #[cfg(test)]
-pub(crate) use prompt_texts::{CLASSIFIER, JUDGE, built_in_text};
+pub(crate) use prompt_texts::built_in_text;
 pub use prompts::{PromptOptions, PromptSet, ResponseText};
 pub use report::{
     AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,

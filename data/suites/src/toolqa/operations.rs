@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, ScoredAnswer,
-    TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains, exact_match,
-    extract_code, infer_schema, judge_verdict, number_strict,
+    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, QuestionClassifier,
+    ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains,
+    exact_match, extract_code, infer_schema, judge_verdict, number_strict,
 };
 use serde_json::{Map, Value, json};
 
 use crate::operations::{Fields, InputField, LineError, Operation, Request, WHOLE_INPUT};
+use crate::row_suite::score_operation;
 use crate::shortening::{Reduction, reduce};
 
 const fn field(name: &'static str, description: &'static str) -> InputField {
@@ -62,6 +63,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
         definition: "the type of question that an output names, or \"parsing error\"",
         run: classifier,
     },
+    score_operation::<QuestionClassifier>(
+        "toolqa.classification",
+        "{accuracy, parse_error_rate} of a classifier's output, each true or false",
+    ),
     Operation {
         name: "toolqa.extract_code",
         fields: &[REPLY],

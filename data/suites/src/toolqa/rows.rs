@@ -5,7 +5,6 @@
 //! divided between training and test.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,7 @@ use tooltune_json::python::{PyValue, python_repr};
 
 use super::answers::AnswerMetric;
 use super::error::ToolQaError;
+use crate::row_suite::read_unique;
 
 /// The type of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,12 +96,9 @@ impl ToolResponses {
     /// - the file cannot be read, or contains no rows
     /// - a row is not JSON or not an object, or a field is missing or misspelled
     /// - two rows have the same `response_id`
-    pub fn read(mut lines: JsonLines) -> Result<Self, ToolQaError> {
+    pub fn read(lines: JsonLines) -> Result<Self, ToolQaError> {
         const FIELDS: [&str; 4] = ["response_id", "endpoint", "split", "response"];
-        let mut first_locations = HashMap::new();
-        let mut by_id = HashMap::new();
-        for line in &mut lines {
-            let (location, value) = line?;
+        let parse = |location: &str, value: Value| {
             let fields = Fields::new(
                 &value,
                 "",
@@ -117,16 +114,17 @@ impl ToolResponses {
                     response: response.ok_or_else(|| fields.missing("response"))?.clone(),
                 })
             });
-            let response = response.map_err(|error| error.at(&location))?;
-            let id = response.response_id.clone();
-            require_unique(&mut first_locations, "response_id", &id, location)?;
-            by_id.insert(id, Arc::new(response));
-        }
-        if by_id.is_empty() {
-            Err(empty_error(lines.path(), "responses"))
-        } else {
-            Ok(Self { by_id })
-        }
+            response.map_err(|error| ToolQaError::from(error.at(location)))
+        };
+        let responses = read_unique(lines, "responses", "response_id", parse, |response| {
+            &response.response_id
+        })?;
+        let by_id = responses
+            .into_iter()
+            .map(|response| (response.response_id.clone(), Arc::new(response)));
+        Ok(Self {
+            by_id: by_id.collect(),
+        })
     }
 
     /// The response with an id.
@@ -163,22 +161,11 @@ impl ToolResponses {
 /// - a task type or metric is unknown, or two rows have the same `uid`
 /// - a row's response is not among `responses`, or has another endpoint
 pub fn read_questions(
-    mut lines: JsonLines,
+    lines: JsonLines,
     responses: &ToolResponses,
 ) -> Result<Vec<ToolQaRow>, ToolQaError> {
-    let mut first_locations = HashMap::new();
-    let mut rows = Vec::new();
-    for line in &mut lines {
-        let (location, value) = line?;
-        let row = parse_row(&location, &value, responses)?;
-        require_unique(&mut first_locations, "uid", &row.uid, location)?;
-        rows.push(row);
-    }
-    if rows.is_empty() {
-        Err(empty_error(lines.path(), "questions"))
-    } else {
-        Ok(rows)
-    }
+    let parse = |location: &str, value: Value| parse_row(location, &value, responses);
+    read_unique(lines, "questions", "uid", parse, |row| &row.uid)
 }
 
 fn parse_row(
@@ -274,30 +261,6 @@ fn parse_choice<T: Copy>(
             known: names.join(", "),
         }
     })
-}
-
-/// Records where an id occurs; a second occurrence is an error.
-pub(super) fn require_unique(
-    first_locations: &mut HashMap<String, String>,
-    field: &'static str,
-    id: &str,
-    location: String,
-) -> Result<(), ToolQaError> {
-    if let Some(first_location) = first_locations.get(id) {
-        return Err(ToolQaError::DuplicateId {
-            place: location,
-            field,
-            id: id.to_owned(),
-            first: first_location.clone(),
-        });
-    }
-    first_locations.insert(id.to_owned(), location);
-    Ok(())
-}
-
-pub(super) fn empty_error(path: &Path, what: &'static str) -> ToolQaError {
-    let location = path.display().to_string();
-    ToolsError::Empty { what }.at(location).into()
 }
 
 #[cfg(test)]

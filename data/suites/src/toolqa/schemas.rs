@@ -8,8 +8,9 @@ use tooltune_json::ReadError;
 use tooltune_json::{Style, dumps};
 
 use super::error::ToolQaError;
-use super::rows::{ToolQaRow, empty_error};
+use super::rows::ToolQaRow;
 use super::schema::infer_schema;
+use crate::row_suite::empty_error;
 
 /// Source of the schemas in prompts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,7 +45,7 @@ impl Schemas {
             }
         }
         if by_endpoint.is_empty() {
-            Err(empty_error(folder, "schemas (one <endpoint>.json each)"))
+            Err(empty_error(folder, "schemas (one <endpoint>.json each)").into())
         } else {
             Ok(Self::Given(by_endpoint))
         }

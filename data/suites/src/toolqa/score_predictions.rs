@@ -12,10 +12,11 @@ use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extra
 use super::error::ToolQaError;
 use super::predictions::ToolQaPrediction;
 use super::report::{AnswerStatus, ToolQaNumbers, ToolQaScore};
-use super::rows::{ToolQaRow, require_unique};
+use super::rows::ToolQaRow;
 use super::run::{ToolQaRun, ToolQaSample};
 use super::setting::Setting;
 use crate::is_cut;
+use crate::row_suite::require_unique;
 
 /// Options for scoring predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

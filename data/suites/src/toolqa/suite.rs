@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::prompt_texts::{CLASSIFIER, JUDGE};
 use super::statistics::{QUESTIONS, RESPONSES};
 use super::{AnswerStatus, TaskType, ToolQaNumbers};
 use crate::bootstrap::indicator;
@@ -22,11 +23,11 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("judged", "accepted by the judge"),
         ("parse_error_rate", "answers without code"),
     ],
-    flat_metrics: &[],
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
     needs: SuiteNeeds::GENERATOR,
     operations: super::operations::OPERATIONS,
+    prompts: &[("judge", JUDGE), ("classifier", CLASSIFIER)],
     ranked_by: &[
         higher_better("exact_match_strict"),
         higher_better("contains"),
@@ -71,6 +72,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             ],
         },
     ],
+    ..SuiteInfo::EMPTY
 };
 
 /// The question type named by a classifier's output.

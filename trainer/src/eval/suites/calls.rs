@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint};
 use crate::eval::generator::{Generator, PromptText};
-use crate::eval::prediction::Prediction;
+use crate::eval::prediction::{Prediction, ScoredPrediction};
 use crate::eval::report_files::{LinesOf, report_files};
 use crate::eval::saved::excerpt;
 use crate::rows::{ReadingReport, eval_rows};
@@ -89,16 +89,6 @@ struct Report<'a> {
     ceilings: &'a [Ceiling],
     #[serde(skip_serializing_if = "Option::is_none")]
     flat: Option<&'a UnflattenReport>,
-}
-
-#[derive(Serialize)]
-struct ScoredTurn<'a> {
-    #[serde(flatten)]
-    prediction: &'a Prediction,
-    /// The end of the prompt: the last user message and everything after it.
-    prompt: String,
-    gold: Gold<'a>,
-    score: &'a TurnScore,
 }
 
 #[derive(Serialize)]
@@ -206,7 +196,7 @@ impl CallsSuite {
             Ok(CallsSummary::NAMES.map(|name| summary.value(name)))
         })?;
         let lines = self.turns.iter().zip(predictions).zip(&scores);
-        let lines = lines.map(|((turn, prediction), score)| ScoredTurn {
+        let lines = lines.map(|((turn, prediction), score)| ScoredPrediction {
             prediction,
             prompt: turn.question(),
             gold: match &turn.text {

@@ -1,7 +1,8 @@
 //! The suites: each is opened once, evaluated with any model, and scored again from its files.
 //!
-//! To add a suite, add a file or folder here and an entry in `KINDS`; the registry of
-//! `tooltune_suites` describes it to other crates.
+//! A suite has an entry in `KINDS`, and a file or folder here if it is more than a
+//! [`RowSuite`](tooltune_suites::RowSuite); the registry of `tooltune_suites` describes it to other
+//! crates.
 
 mod agents;
 mod calls;
@@ -10,6 +11,7 @@ mod judge;
 mod nestful;
 mod prompt_suite;
 mod retrieval;
+mod row_suite;
 mod slot;
 mod toolqa;
 
@@ -68,6 +70,26 @@ pub struct SuiteResult {
 fn named_means(suite: Suite, names: &[&str], value: impl Fn(&str) -> Option<Estimate>) -> Metrics {
     let with_name = |name: &&str| Some((format!("{suite}.{name}"), value(name)?.value));
     names.iter().filter_map(with_name).collect()
+}
+
+/// The means with intervals, one per line, starting with the one that selects checkpoints.
+fn metrics_table(
+    suite: &SuiteInfo,
+    metrics: &Metrics,
+    estimate: impl Fn(&str) -> Option<Estimate>,
+    n: usize,
+) -> String {
+    let is_chosen = |name: &String| name == suite.default_metric;
+    let chosen = metrics.iter().filter(|(name, _)| is_chosen(name));
+    let others = metrics.iter().filter(|(name, _)| !is_chosen(name));
+    let line = |(name, value): (&String, &f64)| {
+        let key = name.split_once('.').map_or(name.as_str(), |(_, key)| key);
+        let interval = estimate(key).and_then(|estimate| estimate.interval());
+        let interval =
+            interval.map_or_else(String::new, |[low, high]| format!(" [{low:.4}, {high:.4}]"));
+        format!("{name:<32} {value:.4}{interval}\n")
+    };
+    chosen.chain(others).map(line).collect::<String>() + &format!("{:<32} {n}", "n")
 }
 
 impl SuiteResult {
@@ -493,7 +515,7 @@ mod tests {
         assert_eq!(
             KINDS.len(),
             Suite::all().count(),
-            "a suite of KINDS is not in SUITES of data/suites/src/registry.rs: see step 1 of \
+            "a suite of KINDS is not in SUITES of data/suites/src/lib.rs: see step 1 of \
              \"Add a suite\" in CONTRIBUTING.md"
         );
     }

@@ -1,7 +1,7 @@
 //! Valid files, and invalid files with the location of the error.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

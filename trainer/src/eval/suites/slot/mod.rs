@@ -17,11 +17,11 @@ use tooltune_suites::slot::{
     DatasetScore, RowScore, SUITE, ScoreError, SlotRow, before_after_rows, markdown_table,
     score_dataset, slot_means,
 };
-use tooltune_suites::{Ceiling, Estimate, SentenceEncoder, SuiteInfo, slot};
+use tooltune_suites::{Ceiling, SentenceEncoder, SuiteInfo};
 
 use self::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult};
+use super::{Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult, metrics_table};
 use crate::config::{Config, DataFormat, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::{Error, SuiteError};
@@ -211,7 +211,12 @@ impl SlotSuite {
         if let Some(unsupported) = unsupported {
             files.insert(UNSUPPORTED_FILE.to_string(), json_lines(unsupported)?);
         }
-        let table = table(&metrics, &score);
+        let columns = score.overall.columns();
+        let estimate = |key: &str| {
+            let idx = names.iter().position(|name| *name == key)?;
+            Some(columns[idx])
+        };
+        let table = metrics_table(&SUITE, &metrics, estimate, score.n);
         let ceilings = match self.ceilings.get() {
             Some(ceilings) => ceilings,
             None => {
@@ -341,27 +346,6 @@ fn encoder(config: &Config, device: &Device) -> Result<Box<dyn SentenceEncoder>,
     })?;
     settings::must_be_here("eval.encoder", dir)?;
     Ok(Box::new(MiniLmEncoder::open(dir, device)?))
-}
-
-/// The means with intervals, one per line, starting with the one that selects checkpoints.
-fn table(metrics: &Metrics, score: &DatasetScore) -> String {
-    let is_chosen = |name: &String| name == SUITE.default_metric;
-    let chosen = metrics.iter().filter(|(name, _)| is_chosen(name));
-    let others = metrics.iter().filter(|(name, _)| !is_chosen(name));
-    let line = |(name, value): (&String, &f64)| {
-        let key = name.split_once('.').map_or(name.as_str(), |(_, key)| key);
-        let mut columns = slot::Metrics::<Estimate>::NAMES
-            .iter()
-            .zip(score.overall.columns());
-        let interval = columns
-            .find(|(name, _)| **name == key)
-            .map(|(_, value)| value);
-        let interval = interval.map_or_else(String::new, |Estimate { low, high, .. }| {
-            format!(" [{low:.4}, {high:.4}]")
-        });
-        format!("{name:<32} {value:.4}{interval}\n")
-    };
-    chosen.chain(others).map(line).collect::<String>() + &format!("{:<32} {}", "n", score.n)
 }
 
 /// The differences between two `metrics.json` of the suite, as a Markdown table.

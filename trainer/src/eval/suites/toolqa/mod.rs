@@ -3,24 +3,24 @@
 mod code;
 
 use std::cell::OnceCell;
-use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_apis::{JsonLines, ToolsError};
 use tooltune_suites::SuiteInfo;
 use tooltune_suites::toolqa::{
-    ClassifierReport, CodeRule, CodeRunner, PromptOptions, PromptSet, ResponseText, SUITE, Schemas,
-    ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport, ToolQaRow,
-    ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_questions,
+    CodeRule, CodeRunner, PromptOptions, PromptSet, QuestionClassifier, ResponseText, SUITE,
+    Schemas, ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport,
+    ToolQaRow, ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_questions,
     score_predictions, toolqa_table,
 };
-use tooltune_template::{Conversation, Message, Role};
+use tooltune_template::Conversation;
 
 use self::code::SandboxedCode;
 use super::judge::{Judge, JudgeSummary, Judged};
-use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Opening, Purpose, SuiteKind, SuiteResult, named_means, read_samples};
+use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSuite, Scoring};
+use super::row_suite::{self, RowAnswer, read_files, unconstrained_settings};
+use super::{Opening, Purpose, SuiteKind, SuiteResult, named_means};
 use crate::config::eval::ToolQaConfig;
 use crate::config::{EvalConfig, Suite};
 use crate::error::{Error, SuiteError};
@@ -33,12 +33,20 @@ use tooltune_terminal::{GenerationProgress, Waiting, Work};
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
     open: |opening| {
-        let suite = ToolQaSuite::open(opening)?;
-        let settings = PromptSettings {
-            max_new_tokens: suite.max_new_tokens,
-            constrained: false,
-            ..PromptSettings::from_config(&opening.config.eval)
-        };
+        let config = &opening.config.eval.toolqa.clone().unwrap_or_default();
+        // Missing questions are reported before missing responses.
+        opening.files(&config.data)?;
+        let responses = read_responses(config)?;
+        if config.classify {
+            let classifier = QuestionClassifier {
+                prompts: prompts(config)?,
+                schemas: schemas(config)?,
+                responses,
+            };
+            return row_suite::open::<_, ToolQaPrediction>(opening, classifier);
+        }
+        let suite = ToolQaSuite::open(opening, config, &responses)?;
+        let settings = unconstrained_settings(opening, &SUITE);
         Ok(PromptEvaluation::into_loaded(suite, settings))
     },
     change: None,
@@ -46,7 +54,11 @@ pub(super) static KIND: SuiteKind = SuiteKind {
 
 impl SuiteError for ToolQaError {
     fn is_system_error(&self) -> bool {
-        matches!(self, Self::File(error) if error.is_system_error())
+        match self {
+            Self::File(error) => error.is_system_error(),
+            Self::Rows(error) => error.is_system_error(),
+            _ => false,
+        }
     }
 }
 
@@ -54,12 +66,6 @@ impl SuiteError for ToolQaError {
 const ANSWERS: LinesOf = LinesOf {
     suite: &SUITE,
     kind: "answer",
-};
-
-/// The lines of `predictions.jsonl` if models classify questions.
-const CLASSIFICATIONS: LinesOf = LinesOf {
-    suite: &SUITE,
-    kind: "classification",
 };
 
 /// Number of functions run in parallel.
@@ -74,12 +80,9 @@ pub(super) struct ToolQaSuite {
     schemas: Schemas,
     shown: PromptOptions,
     setting: Setting,
-    max_new_tokens: usize,
     /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
     judge: Option<Judge>,
-    /// Whether models predict the type of each question instead of its answer.
-    classify: bool,
     /// The prompts, built once.
     conversations: OnceCell<Vec<Conversation>>,
 }
@@ -96,50 +99,28 @@ struct MetricsFile<'a> {
 }
 
 impl ToolQaSuite {
-    /// Reads questions, responses, prompts and schemas, and opens sandbox and judge.
+    /// Reads questions, prompts and schemas, and opens sandbox and judge.
     ///
     /// # Errors
     ///
     /// A file cannot be read, running code is required but not allowed, or this machine cannot
     /// isolate it.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let eval = &opening.config.eval;
-        let config = &eval.toolqa.clone().unwrap_or_default();
-        let files = opening.files(&config.data)?;
+    fn open(
+        opening: Opening<'_>,
+        config: &ToolQaConfig,
+        responses: &ToolResponses,
+    ) -> Result<Self, Error> {
         let is_run = opening.purpose == Purpose::Run;
         let judge = config.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop || !is_run);
-        let path = config.responses.as_ref().ok_or_else(|| {
-            Error::Usage(
-                "the suite toolqa needs a file of tool responses: set it, for example with \
-                 --set eval.toolqa.responses=responses.jsonl"
-                    .to_string(),
-            )
+        let (rows, files) = read_files(opening, &SUITE, |lines| {
+            Ok(read_questions(lines, responses)?)
         })?;
-        let lines = |file: &Path| -> Result<JsonLines, ToolsError> {
-            Ok(JsonLines::from_records(tooltune_files::open(file)?))
-        };
-        let responses = ToolResponses::read(lines(path)?)?;
-        let (rows, sample_files) = read_samples(files, eval, |file| {
-            Ok(read_questions(lines(file)?, &responses)?)
-        })?;
-        if eval.constrained {
-            tracing::warn!(
-                "eval.constrained is ignored by the suite toolqa: its answers are words or code, \
-                 which have no schema"
-            );
-        }
         Ok(Self {
             rows,
-            files: sample_files,
-            set: match &config.prompts {
-                Some(path) => PromptSet::read(path)?,
-                None => PromptSet::default(),
-            },
-            schemas: match &config.schemas {
-                Some(folder) => Schemas::read(folder)?,
-                None => Schemas::Inferred,
-            },
+            files,
+            set: prompts(config)?,
+            schemas: schemas(config)?,
             shown: PromptOptions {
                 response_text: if config.python_repr {
                     ResponseText::PythonRepr
@@ -150,17 +131,15 @@ impl ToolQaSuite {
                 reduce_all: config.shortening(),
             },
             setting: config.setting,
-            max_new_tokens: config.max_new_tokens,
-            code: code_runner(config, eval)?,
+            code: code_runner(config, &opening.config.eval)?,
             judge: judge
                 .map(|judge| Judge::open("eval.toolqa.judge", judge))
                 .transpose()?,
-            classify: config.classify,
             conversations: OnceCell::new(),
         })
     }
 
-    /// The prompt of each row, for its answer in the configured setting or for its type.
+    /// The prompt of each row in the configured setting.
     ///
     /// # Errors
     ///
@@ -170,11 +149,6 @@ impl ToolQaSuite {
             return Ok(conversations);
         }
         let messages = |row: &ToolQaRow| {
-            if self.classify {
-                let schema = self.schemas.text(row)?;
-                let prompt = self.set.classifier(&row.question, &schema);
-                return Ok(vec![Message::new(Role::User, prompt)]);
-            }
             self.set
                 .messages(row, self.setting, &self.schemas, &self.shown)
         };
@@ -184,42 +158,6 @@ impl ToolQaSuite {
             .map(|row| Ok(Conversation::new(messages(row)?)));
         let conversations = conversations.collect::<Result<_, ToolQaError>>()?;
         Ok(self.conversations.get_or_init(|| conversations))
-    }
-
-    /// The accuracy of the predicted question types.
-    ///
-    /// # Errors
-    ///
-    /// There are no rows.
-    fn classify_answers(&self, answers: &[ToolQaPrediction]) -> Result<SuiteResult, Error> {
-        let outputs = self.rows.iter().zip(answers);
-        let outputs = outputs.map(|(row, answer)| (row.task_type, output(answer)));
-        let report = ClassifierReport::new(&outputs.collect::<Vec<_>>())?;
-        let lines = self.rows.iter().zip(answers);
-        let lines = lines.map(|(row, answer)| Classified {
-            id: &row.uid,
-            task_type: row.task_type.name(),
-            prediction: output(answer),
-        });
-        let mut table = format!("{:<32} {:.4}\n", "accuracy", report.accuracy.value);
-        for (task_type, accuracy) in &report.by_type {
-            let name = format!("accuracy, {}", task_type.name());
-            table.push_str(&format!("{name:<32} {:.4}\n", accuracy.value));
-        }
-        let n_parse_errors = report.n_parse_errors;
-        table.push_str(&format!(
-            "{:<32} {n_parse_errors}\n",
-            "outputs without a type"
-        ));
-        table.push_str(&format!("{:<32} {}", "n", report.n));
-        Ok(SuiteResult {
-            metrics: [("toolqa.accuracy".to_owned(), report.accuracy.value)].into(),
-            files: report_files(CLASSIFICATIONS, &report, lines)?,
-            table,
-            by_file: None,
-            notes: Vec::new(),
-            warnings: Vec::new(),
-        })
     }
 
     /// Runs functions, then scores and judges predictions.
@@ -328,6 +266,14 @@ impl Answer for ToolQaPrediction {
     }
 }
 
+impl RowAnswer for ToolQaPrediction {
+    const PUBLISHED_ID: Option<&'static str> = Some("uid");
+
+    fn output(&self) -> &str {
+        self.model_output.as_deref().unwrap_or_default()
+    }
+}
+
 impl PromptSuite for ToolQaSuite {
     type Answer = ToolQaPrediction;
 
@@ -343,7 +289,7 @@ impl PromptSuite for ToolQaSuite {
         JoinBy {
             noun: "questions",
             ids_are_positions: false,
-            published_id: Some("uid"),
+            published_id: ToolQaPrediction::PUBLISHED_ID,
         }
     }
 
@@ -356,25 +302,35 @@ impl PromptSuite for ToolQaSuite {
         answers: Vec<ToolQaPrediction>,
         scoring: Scoring<'_>,
     ) -> Result<SuiteResult, Error> {
-        if self.classify {
-            self.classify_answers(&answers)
-        } else {
-            self.judge_answers(&answers, scoring)
-        }
+        self.judge_answers(&answers, scoring)
     }
 }
 
-/// The output of a model; empty if it has none.
-fn output(answer: &ToolQaPrediction) -> &str {
-    answer.model_output.as_deref().unwrap_or_default()
+/// The responses that the questions are about.
+///
+/// # Errors
+///
+/// The config names no file, or it cannot be read.
+fn read_responses(config: &ToolQaConfig) -> Result<ToolResponses, Error> {
+    let path = config.responses.as_ref().ok_or_else(|| {
+        Error::Usage(
+            "the suite toolqa needs a file of tool responses: set it, for example with \
+             --set eval.toolqa.responses=responses.jsonl"
+                .to_string(),
+        )
+    })?;
+    let records = tooltune_files::open(path).map_err(ToolsError::from)?;
+    Ok(ToolResponses::read(JsonLines::from_records(records))?)
 }
 
-/// A predicted question type; a line of `predictions.jsonl`.
-#[derive(Serialize)]
-struct Classified<'a> {
-    id: &'a str,
-    task_type: &'a str,
-    prediction: &'a str,
+fn prompts(config: &ToolQaConfig) -> Result<PromptSet, ToolQaError> {
+    let path = config.prompts.as_deref();
+    path.map_or_else(|| Ok(PromptSet::default()), PromptSet::read)
+}
+
+fn schemas(config: &ToolQaConfig) -> Result<Schemas, ToolQaError> {
+    let folder = config.schemas.as_deref();
+    folder.map_or(Ok(Schemas::Inferred), Schemas::read)
 }
 
 /// The progress of scoring, in which functions run if the setting needs it.
