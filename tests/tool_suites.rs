@@ -500,7 +500,39 @@ fn answers_are_judged_and_questions_classified() {
         output.contains("accuracy                         1.0000"),
         "{output}"
     );
-    assert_eq!(metrics(&workplace, "classified")["n"], 2);
+    let report = workplace.read("classified/metrics.json");
+    let keys = report.lines().filter(|line| line.starts_with("  \""));
+    let keys: Vec<&str> = keys.filter_map(|line| line.split('"').nth(1)).collect();
+    // The origin of the evaluation follows.
+    let expected = ["n", "accuracy", "by_type", "n_parse_errors", "suite"];
+    assert!(keys.starts_with(&expected), "{report}");
+    let line = |id: &str, output: &str| {
+        format!(
+            "{{\"suite\":\"toolqa\",\"type\":\"classification\",\"id\":\"{id}\",\
+             \"task_type\":\"EXTRACTIVE\",\"prediction\":\"{output}\"}}\n"
+        )
+    };
+    let expected = ["a", "b"].map(|id| line(id, "category: extractive"));
+    assert_eq!(
+        workplace.read("classified/predictions.jsonl"),
+        expected.concat()
+    );
+    // Saved outputs are classified by the same rules, also without an output.
+    let saved = [
+        json!({"uid": "a", "model_output": null}),
+        json!({"uid": "b", "model_output": "category: extractive"}),
+    ];
+    workplace.write("outputs.jsonl", json_lines(&saved));
+    let again = "--set eval.toolqa.classify=true --predictions outputs.jsonl --output again";
+    let output = workplace.run(TOOLQA.split(' ').chain(again.split(' ')));
+    let table = "accuracy                         0.5000\n\
+                 accuracy, EXTRACTIVE             0.5000\n\
+                 outputs without a type           1\n\
+                 n                                2";
+    let output = output.success();
+    assert!(output.contains(table), "{output}");
+    let expected = [line("a", ""), line("b", "category: extractive")];
+    assert_eq!(workplace.read("again/predictions.jsonl"), expected.concat());
 }
 
 #[test]

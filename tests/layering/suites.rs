@@ -14,6 +14,7 @@ use tooltune_suites::{SUITES, SuiteInfo};
 
 use super::assert_none;
 use super::sources::{Source, regex, rust_sources};
+use crate::support::root;
 
 /// Shared by goat, restbench and apibank: agents answer their queries.
 const AGENTS: &[&str] = &[
@@ -29,9 +30,11 @@ const IN_GOAT: [&str; 2] = ["restbench", "apibank"];
 const NAMES_OF_MORE: [&str; 3] = ["slot", "goat", "calls"];
 
 /// Files that may name other suites, and the reason.
-const LISTS: [(&str, &str); 6] = [
-    ("data/suites/src/lib.rs", "the modules of the crate"),
-    ("data/suites/src/registry.rs", "the registry"),
+const LISTS: [(&str, &str); 5] = [
+    (
+        "data/suites/src/lib.rs",
+        "the modules of the crate and the list of suites",
+    ),
     (
         "trainer/src/eval/suites/mod.rs",
         "lists the function that opens each suite",
@@ -57,6 +60,7 @@ fn own_paths(suite: &str) -> Vec<String> {
     }
     let paths = [
         format!("data/suites/src/{suite}/"),
+        format!("data/suites/src/{suite}.rs"),
         format!("trainer/src/eval/suites/{suite}/"),
         format!("trainer/src/eval/suites/{suite}.rs"),
         format!("trainer/config/src/tables/eval/{suite}.rs"),
@@ -66,11 +70,8 @@ fn own_paths(suite: &str) -> Vec<String> {
         sources.any(|source| source.path.starts_with(path.as_str()))
     };
     let own: Vec<String> = paths.into_iter().filter(is_there).collect();
-    let is_whole = own.len() >= 2 && own[0].starts_with("data/");
-    assert!(
-        is_whole,
-        "{suite} has no folder in data/suites or in trainer/src/eval/suites"
-    );
+    let is_whole = own.first().is_some_and(|path| path.starts_with("data/"));
+    assert!(is_whole, "{suite} has no file or folder in data/suites/src");
     own
 }
 
@@ -141,6 +142,51 @@ fn a_suite_is_named_in_its_own_folders_and_where_suites_are_listed() {
             naming_lists.iter().any(|naming_lists| naming_lists == path),
             "{path} no longer names a suite; remove it from LISTS"
         );
+    }
+}
+
+/// The files that name a suite outside its own folder, in the steps of "Add a suite": step, file,
+/// and what the file contains.
+fn steps(suite: &SuiteInfo) -> Vec<(u8, String, String)> {
+    let name = suite.name;
+    let mut steps = Vec::new();
+    if !suite.operations.is_empty() {
+        let examples = format!("data/score/tests/fixtures/score/{name}.jsonl");
+        steps.push((1, examples, format!("\"{name}.")));
+    }
+    if suite.needs.generator && suite.needs.rows.is_none() {
+        let tables = "trainer/config/src/tables/eval/mod.rs";
+        steps.push((2, tables.to_owned(), format!("    {name}: ")));
+        steps.push((
+            3,
+            "docs/config.md".to_owned(),
+            format!("| `{name}` | - | [table]"),
+        ));
+    }
+    for (prompt, _) in suite.prompts {
+        let block = format!("<!-- prompt {name} {prompt} -->");
+        steps.push((3, "docs/prompts.md".to_owned(), block));
+    }
+    if !IN_GOAT.contains(&name) && name != "goat" {
+        let kinds = "trainer/src/eval/suites/mod.rs";
+        steps.push((2, kinds.to_owned(), format!("{name}::")));
+    }
+    steps
+}
+
+/// Invariant: A suite has every part that "Add a suite" in CONTRIBUTING.md lists.
+#[test]
+fn every_suite_has_all_steps() {
+    for suite in SUITES {
+        for (step, file, part) in steps(suite) {
+            let text = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
+            assert!(
+                text.contains(&part),
+                "the suite {}: {file} lacks `{part}`: see step {step} of \"Add a suite\" in \
+                 CONTRIBUTING.md",
+                suite.name
+            );
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
-use tooltune_suites::{EncoderError, HashEncoder};
+use tooltune_suites::{EncoderError, HashEncoder, SUITES};
 
 use super::*;
 use tooltune_suites::operations::Encoders;
@@ -77,6 +77,20 @@ fn every_worked_example_agrees() {
     }
 }
 
+/// The parsed worked examples of a suite, in the file with its name.
+fn examples_of(suite: &str) -> Vec<Value> {
+    let path = format!("{EXAMPLES}/{suite}.jsonl");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path);
+    let text = fs::read_to_string(file);
+    let text = text.unwrap_or_else(|_| {
+        panic!("the suite {suite} has no worked examples: write data/score/{path}")
+    });
+    let lines = text.lines();
+    lines
+        .map(|line| json::parse(line).expect("an example is JSON"))
+        .collect()
+}
+
 /// Invariant: Every metric operation agrees with worked examples.
 #[test]
 fn the_worked_examples_cover_every_operation() {
@@ -87,6 +101,17 @@ fn the_worked_examples_cover_every_operation() {
     let covered: BTreeSet<String> = parsed
         .filter_map(|example| Some(example["op"].as_str()?.to_owned()))
         .collect();
+    for suite in SUITES {
+        let needs_operations = suite.needs.generator && !suite.needs.agents;
+        assert!(
+            !needs_operations || !suite.operations.is_empty(),
+            "the suite {} has no operations",
+            suite.name
+        );
+        if !suite.operations.is_empty() {
+            examples_of(suite.name);
+        }
+    }
     for operation in operations() {
         assert!(
             covered.contains(operation.name),
@@ -94,6 +119,39 @@ fn the_worked_examples_cover_every_operation() {
             operation.name
         );
     }
+}
+
+#[test]
+fn the_operation_of_a_line_returns_the_scores_that_its_measures_read() {
+    let mut n_checked = 0;
+    for suite in SUITES {
+        for form in suite.samples {
+            let names = form
+                .kinds
+                .iter()
+                .map(|kind| format!("{}.{kind}", suite.name));
+            let names: Vec<String> = names.collect();
+            let is_of_line = |name: &str| names.iter().any(|known| known == name);
+            if !suite.operations.iter().any(|one| is_of_line(one.name)) {
+                continue;
+            }
+            let examples = examples_of(suite.name).into_iter();
+            let examples = examples.filter(|one| one["op"].as_str().is_some_and(is_of_line));
+            let lines: Vec<Value> = examples
+                .map(|example| json!({"score": example["expected"]}))
+                .collect();
+            let read = form
+                .measures
+                .iter()
+                .filter(|one| one.score_field().is_some());
+            for measure in read {
+                let has_value = lines.iter().any(|line| measure.value(line).is_some());
+                assert!(has_value, "no example of {names:?} has {}", measure.key);
+                n_checked += 1;
+            }
+        }
+    }
+    assert!(n_checked > 5, "{n_checked}");
 }
 
 #[test]
