@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use tooltune_endpoint::EndpointOptions;
 use tooltune_pipelines::{
-    AGAIN_PROMPT, EndpointGenerator, Generator, GeneratorOptions, ItemPrompt, Limits, Progress,
-    Prompt, Prompts, Run, RunContext, RunInput, Stage, StageResult,
+    EndpointGenerator, Generator, GeneratorOptions, ItemPrompt, Limits, Progress, Prompt, Prompts,
+    RETRY_PROMPT, Run, RunContext, RunInput, Stage, StageResult,
 };
 
 const STAGES: &[Stage] = &[Stage {
@@ -24,12 +24,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [url, concurrency, n_requests, folder @ ..] = arguments.as_slice() else {
         return Err("usage: throughput URL CONCURRENCY REQUESTS [FOLDER]".into());
     };
-    let asking = GeneratorOptions {
+    let options = GeneratorOptions {
         concurrency: concurrency.parse()?,
         extra_body: Map::new(),
         is_constrained: false,
     };
-    let generator = EndpointGenerator::open(&EndpointOptions::new(url, "served"), asking)?;
+    let generator = EndpointGenerator::open(&EndpointOptions::new(url, "served"), options)?;
     let item_prompts: Vec<ItemPrompt> = (0..n_requests.parse()?).map(item_prompt).collect();
     let start = Instant::now();
     let n_replies = match folder {
@@ -89,7 +89,7 @@ fn with_journal(
         },
         stages: STAGES,
         settings: Map::new(),
-        prompts: Prompts::open(&[AGAIN_PROMPT], None)?,
+        prompts: Prompts::open(&[RETRY_PROMPT], None)?,
     })?;
     let replies = run.stage::<Value>("ask", |run| {
         let parse_reply = |_: usize, text: &str| Ok(Value::from(text));

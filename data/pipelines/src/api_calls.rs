@@ -1,4 +1,4 @@
-//! API calls; each is made once per folder, even if several stages need it.
+//! API calls. Each call is made once per folder, even if several stages need it.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl ApiCall {
     }
 }
 
-/// The calls that a stage needed, and for each whether it failed and whether it was answered.
+/// The calls that a stage needed: whether each one failed, and whether it was left unanswered.
 #[derive(Debug, Default)]
 pub(crate) struct NeededCalls(BTreeMap<String, (bool, bool)>);
 
@@ -56,8 +56,8 @@ impl NeededCalls {
 }
 
 impl Run<'_> {
-    /// Returns the results of `calls` in order. A call made before in this folder, by any stage, is
-    /// not repeated; failed calls are stored as well.
+    /// Returns the results of `calls` in order. A call that any stage has already made in this
+    /// folder is not repeated; results of failed calls are also stored.
     ///
     /// # Errors
     ///
@@ -116,8 +116,8 @@ impl Run<'_> {
                 )
             };
             let needed = self.needed_calls.entry(stage).or_default();
-            let became = (result.is_failure(), result.is_unanswered);
-            needed.0.insert(call.text(), became);
+            let status = (result.is_failure(), result.is_unanswered);
+            needed.0.insert(call.text(), status);
             results.push(result);
         }
         Ok(results)

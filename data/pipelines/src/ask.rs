@@ -1,4 +1,5 @@
-//! Sends prompts and parses their replies; each prompt is sent at most twice and paid for once.
+//! Sends prompts and parses their replies. Replies are journaled, so an interrupted run never sends
+//! an answered request again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,56 +10,55 @@ use crate::generator::{ModelInfo, Prompt, PromptResult, Unanswered};
 use crate::journal::{Entry, Journal};
 use crate::prompts::digest;
 use crate::reply::excerpt;
-use crate::report::{AGAIN, Dropped};
+use crate::report::{Dropped, RETRY};
 use crate::run::{Progress, Run};
 
-/// The prompt for repeating a request whose reply could not be parsed; all pipelines have it.
-pub const AGAIN_PROMPT: crate::prompts::PromptFile = crate::prompts::PromptFile {
+/// The prompt that repeats a request whose reply could not be parsed; every pipeline includes it.
+pub const RETRY_PROMPT: crate::prompts::PromptFile = crate::prompts::PromptFile {
     name: "again",
     variables: &["prompt", "reason"],
     source: include_str!("../../../configs/prompts/again.jinja"),
 };
 
-/// Drop reason for an item whose reply cannot be parsed.
-pub const UNREADABLE: &str = "the reply cannot be read";
-/// Drop reason for an item whose request has no reply.
+/// Drop reason of an item whose reply cannot be parsed.
+pub const UNREADABLE: &str = "the reply cannot be parsed";
+/// Drop reason of an item whose request has no reply.
 pub const NO_REPLY: &str = "no reply";
 
-/// Maximum number of requests passed to the generator at once, because each of them is copied.
-const MOST_AT_ONCE: usize = 16_384;
+/// Maximum batch size passed to the generator. Each request is copied, so this bounds memory.
+const MAX_BATCH_REQUESTS: usize = 16_384;
 
-/// Length of the digest in a key; enough to distinguish the requests of one item.
+/// Length of the digest in a journal key; enough to distinguish the requests of one item.
 const KEY_CHARS: usize = 16;
 
-/// Whether an item is dropped because of a missing or unparsable reply, not because of the reply's
-/// content.
-fn is_unread(reason: &str) -> bool {
+/// Whether the drop reason is a missing or unparsable reply, not the content of a reply.
+fn is_failed_reply(reason: &str) -> bool {
     reason == UNREADABLE || reason.starts_with(NO_REPLY)
 }
 
-/// The stage of a key.
+/// The stage in a journal key.
 fn request_stage(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Number of parsable replies of a stage.
+/// Counts of parsable and failed replies of a stage.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyCounts {
     pub(crate) n: usize,
-    pub(crate) n_unread: usize,
-    pub(crate) first_unread: Option<FirstUnread>,
+    pub(crate) n_failed_replies: usize,
+    pub(crate) first_failed_reply: Option<FailedReply>,
 }
 
-/// The first request without a parsable reply.
+/// The first request of a stage without a parsable reply.
 #[derive(Debug, Clone)]
-pub(crate) struct FirstUnread {
+pub(crate) struct FailedReply {
     pub(crate) id: String,
     pub(crate) reason: String,
     /// The start of the reply, if there is one.
     pub(crate) reply: String,
 }
 
-/// An item to ask about.
+/// An item and its prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemPrompt {
     /// Id, unique within the stage.
@@ -73,25 +73,25 @@ struct Request<'p> {
     prompt: &'p Prompt,
 }
 
-/// The key of a request: stage, item, attempt, and a digest of the request.
-fn prompt_key(stage: &str, id: &str, time: &str, prompt: &Prompt) -> String {
-    request_key(stage, id, time, &json!(prompt))
+/// The journal key of a prompt: stage, item, attempt, and a digest of the prompt.
+fn prompt_key(stage: &str, id: &str, attempt: &str, prompt: &Prompt) -> String {
+    request_key(stage, id, attempt, &json!(prompt))
 }
 
-fn request_key(stage: &str, id: &str, time: &str, request: &Value) -> String {
+fn request_key(stage: &str, id: &str, attempt: &str, request: &Value) -> String {
     let mut digest = digest(request.to_string().as_bytes());
     digest.truncate(KEY_CHARS);
-    format!("{stage}/{id}{time}{digest}")
+    format!("{stage}/{id}{attempt}{digest}")
 }
 
 /// Whether a key belongs to this attempt, whatever the item's id is.
-pub(crate) fn is_attempt(key: &str, time: &str) -> bool {
+pub(crate) fn is_attempt(key: &str, attempt: &str) -> bool {
     let end = key.len().saturating_sub(KEY_CHARS);
-    key.get(..end).is_some_and(|key| key.ends_with(time))
+    key.get(..end).is_some_and(|key| key.ends_with(attempt))
 }
 
 const FIRST: &str = "/first/";
-const MADE: &str = "/made/";
+const OUTPUT: &str = "/made/";
 
 /// The requests that a stage would send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub struct StagePlan {
     pub n_max_tokens: usize,
     /// Maximum number of remaining API calls.
     pub n_api_calls: usize,
-    /// Whether the numbers are upper bounds that an earlier stage may lower.
+    /// Whether the numbers are upper bounds: an earlier stage that has not run may drop items.
     pub is_at_most: bool,
 }
 
@@ -120,11 +120,11 @@ impl StagePlan {
         journal: &Journal,
         model: &dyn ModelInfo,
     ) -> Self {
-        let is_left = |item: &&ItemPrompt| {
+        let is_unsent = |item: &&ItemPrompt| {
             let key = prompt_key(stage, &item.id, FIRST, &item.prompt);
             journal.get(&key).is_none()
         };
-        let missing: Vec<&ItemPrompt> = item_prompts.iter().filter(is_left).collect();
+        let missing: Vec<&ItemPrompt> = item_prompts.iter().filter(is_unsent).collect();
         let tokens = missing
             .iter()
             .map(|item| model.count_tokens(&item.prompt.text));
@@ -140,15 +140,15 @@ impl StagePlan {
         }
     }
 
-    /// Number of completed requests of a stage, without counting repetitions.
-    pub(crate) fn n_first(stage: &str, journal: &Journal) -> usize {
-        let of_stage = journal
+    /// Number of completed requests of a stage; repeated requests do not count.
+    pub(crate) fn n_first_replies(stage: &str, journal: &Journal) -> usize {
+        let stage_entries = journal
             .entries_of(stage)
             .filter(|(key, _)| key[stage.len()..].starts_with('/') && is_attempt(key, FIRST));
-        of_stage.count()
+        stage_entries.count()
     }
 
-    /// The upper bound for a number of items that do not exist yet, with prompts of a given length.
+    /// The upper bound for items that do not exist yet, with prompts of a given length.
     pub fn upper_bound(
         stage: &'static str,
         n_requests: usize,
@@ -168,11 +168,11 @@ impl StagePlan {
 }
 
 impl Run<'_> {
-    /// Returns the parsed reply to each of `asked`, in order.
+    /// Returns the parsed reply to each of `item_prompts`, in order.
     ///
-    /// Replies in the journal are reused. If `read` rejects a reply, the request is repeated once
-    /// with the reason. Requests without a reply are repeated once after all others. Items that
-    /// still have no parsable reply are dropped; `--ask-again` repeats their requests.
+    /// Replies in the journal are reused. If `parse_reply` rejects a reply, the request is repeated
+    /// once with the reason. Requests without a reply are repeated once, after all others. Items
+    /// that still have no parsable reply are dropped; `--ask-again` repeats their requests.
     ///
     /// # Errors
     ///
@@ -193,39 +193,40 @@ impl Run<'_> {
             })
             .collect();
         if self.ask_again == Some(stage) {
-            self.forget_unread(item_prompts, &requests, parse_reply)?;
+            self.forget_failed_replies(item_prompts, &requests, parse_reply)?;
         }
         self.send_missing(stage, &requests)?;
         let mut results = Vec::with_capacity(item_prompts.len());
-        let mut unread: Vec<(usize, Prompt)> = Vec::new();
+        let mut unparsable: Vec<(usize, Prompt)> = Vec::new();
         for (idx, request) in requests.iter().enumerate() {
             let result = self.read_reply(&item_prompts[idx].id, idx, &request.key, parse_reply);
             if let Err(dropped) = &result
                 && dropped.reason == UNREADABLE
             {
-                unread.push((idx, self.repeat_prompt(request.prompt, &dropped.detail)?));
+                unparsable.push((idx, self.repeat_prompt(request.prompt, &dropped.detail)?));
             }
             results.push(result);
         }
-        let repeats: Vec<Request<'_>> = unread
+        let repeats: Vec<Request<'_>> = unparsable
             .iter()
             .map(|(idx, prompt)| Request {
-                key: prompt_key(stage, &item_prompts[*idx].id, AGAIN, prompt),
+                key: prompt_key(stage, &item_prompts[*idx].id, RETRY, prompt),
                 prompt,
             })
             .collect();
         self.send_missing(stage, &repeats)?;
-        for ((idx, _), request) in unread.iter().zip(&repeats) {
+        for ((idx, _), request) in unparsable.iter().zip(&repeats) {
             results[*idx] =
                 self.read_reply(&item_prompts[*idx].id, *idx, &request.key, parse_reply);
         }
         let keys = requests.iter().map(|request| request.key.as_str());
-        self.count_readable(stage, &results, keys);
+        self.count_replies(stage, &results, keys);
         Ok(results)
     }
 
-    /// Removes requests without a reply and unparsable replies from the journal's memory.
-    fn forget_unread<T>(
+    /// Forgets failed requests and unparsable replies, so that they are sent again. The journal
+    /// file is unchanged.
+    fn forget_failed_replies<T>(
         &mut self,
         item_prompts: &[ItemPrompt],
         requests: &[Request<'_>],
@@ -238,7 +239,7 @@ impl Run<'_> {
             };
             if dropped.reason == UNREADABLE {
                 let prompt = self.repeat_prompt(request.prompt, &dropped.detail)?;
-                let repeat_key = prompt_key(request_stage(&request.key), id, AGAIN, &prompt);
+                let repeat_key = prompt_key(request_stage(&request.key), id, RETRY, &prompt);
                 if self.read_reply(id, idx, &repeat_key, parse_reply).is_ok() {
                     continue;
                 }
@@ -249,9 +250,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Counts the parsable replies of a stage, and records the error of the first request without
-    /// one.
-    fn count_readable<'k, T>(
+    /// Counts the parsable replies of a stage, and records the first failed request.
+    fn count_replies<'k, T>(
         &mut self,
         stage: &'static str,
         results: &[Result<T, Dropped>],
@@ -259,34 +259,34 @@ impl Run<'_> {
     ) {
         let readable = self.readable.entry(stage).or_default();
         for (result, key) in results.iter().zip(keys) {
-            let first_dropped = match result {
-                Err(dropped) if is_unread(&dropped.reason) => dropped,
+            let dropped = match result {
+                Err(dropped) if is_failed_reply(&dropped.reason) => dropped,
                 _ => {
                     readable.n += 1;
                     continue;
                 }
             };
-            readable.n_unread += 1;
-            if readable.first_unread.is_none() {
+            readable.n_failed_replies += 1;
+            if readable.first_failed_reply.is_none() {
                 let text = match self.journal.get(key) {
                     Some(Entry::Reply(reply)) => excerpt(&reply.text),
                     _ => String::new(),
                 };
-                readable.first_unread = Some(FirstUnread {
-                    id: first_dropped.id.clone(),
-                    reason: format!("{}: {}", first_dropped.reason, first_dropped.detail),
+                readable.first_failed_reply = Some(FailedReply {
+                    id: dropped.id.clone(),
+                    reason: format!("{}: {}", dropped.reason, dropped.detail),
                     reply: text,
                 });
             }
         }
     }
 
-    /// Returns the result of something other than a prompt, such as an API call: `make` is called
-    /// once per `request` of an item, and its result is on disk before it is used.
+    /// Runs a step that is not a prompt, such as an API call, at most once per item and `request`.
+    /// The result is written to the journal before it is returned.
     ///
     /// # Errors
     ///
-    /// `make` fails (which is not stored), or the journal cannot be written.
+    /// `make` fails (the failure is not stored), or the journal cannot be written.
     pub fn run_once(
         &mut self,
         stage: &'static str,
@@ -297,16 +297,16 @@ impl Run<'_> {
         if let Some(output) = self.output(stage, id, request) {
             return Ok(output.clone());
         }
-        let key = request_key(stage, id, MADE, request);
+        let key = request_key(stage, id, OUTPUT, request);
         let output = make()?;
         self.journal.add(&key, Entry::Output(output.clone()))?;
         self.journal.sync()?;
         Ok(output)
     }
 
-    /// The stored result of something other than a prompt, if there is one.
+    /// The stored output of [`Run::run_once`], if there is one.
     pub(crate) fn output(&self, stage: &str, id: &str, request: &Value) -> Option<&Value> {
-        match self.journal.get(&request_key(stage, id, MADE, request)) {
+        match self.journal.get(&request_key(stage, id, OUTPUT, request)) {
             Some(Entry::Output(output)) => Some(output),
             _ => None,
         }
@@ -315,7 +315,7 @@ impl Run<'_> {
     fn repeat_prompt(&self, prompt: &Prompt, reason: &str) -> Result<Prompt, PipelineError> {
         let values = [("prompt", prompt.text.as_str()), ("reason", reason)];
         Ok(Prompt {
-            text: self.prompts().render(AGAIN_PROMPT.name, &values)?,
+            text: self.prompts().render(RETRY_PROMPT.name, &values)?,
             ..prompt.clone()
         })
     }
@@ -330,8 +330,8 @@ impl Run<'_> {
         match self.journal.get(key) {
             Some(Entry::Reply(reply)) => parse_reply(idx, &reply.text).map_err(|reason| {
                 let reason = match (&reply.without_text, reply.finish_reason.as_str()) {
-                    (Some(what), _) => format!("there is {what} in place of a text"),
-                    (None, "length") => format!("{reason}; it was cut off at its limit of tokens"),
+                    (Some(what), _) => format!("the reply has {what} instead of text"),
+                    (None, "length") => format!("{reason}; it was cut off at the token limit"),
                     (None, _) => reason,
                 };
                 Dropped::new(id, UNREADABLE, reason)
@@ -346,23 +346,22 @@ impl Run<'_> {
         }
     }
 
-    /// Sends the requests that the journal lacks, until it is complete.
+    /// Sends the requests without a journal entry, and repeats failed ones once.
     fn send_missing(
         &mut self,
         stage: &'static str,
         requests: &[Request<'_>],
     ) -> Result<(), PipelineError> {
         let mut unanswered: BTreeMap<usize, Unanswered> = BTreeMap::new();
-        // Requests without a reply through no fault of their own are repeated once, after all
-        // others.
+        // Retryable failures are repeated once, after all other requests.
         for _ in 0..2 {
             let mut keys = BTreeSet::new();
-            let is_left = |idx: &usize| {
+            let is_unsent = |idx: &usize| {
                 let key = requests[*idx].key.as_str();
-                let may_fare_better = unanswered.get(idx).is_none_or(|fault| !fault.is_final);
-                self.journal.get(key).is_none() && may_fare_better && keys.insert(key)
+                let is_retryable = unanswered.get(idx).is_none_or(|fault| !fault.is_final);
+                self.journal.get(key).is_none() && is_retryable && keys.insert(key)
             };
-            let missing: Vec<usize> = (0..requests.len()).filter(is_left).collect();
+            let missing: Vec<usize> = (0..requests.len()).filter(is_unsent).collect();
             self.send_within_budget(stage, requests, &missing, &mut unanswered)?;
         }
         if let Some(fault) = unanswered.values().next()
@@ -385,7 +384,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends requests in batches that stay within the budget, however long the replies are.
+    /// Sends requests in batches that stay within the budget even if every reply has its maximum length.
     fn send_within_budget(
         &mut self,
         stage: &'static str,
@@ -395,7 +394,9 @@ impl Run<'_> {
     ) -> Result<(), PipelineError> {
         let mut missing = missing;
         while !missing.is_empty() {
-            let n = self.affordable(stage, requests, missing)?.min(MOST_AT_ONCE);
+            let n = self
+                .affordable(stage, requests, missing)?
+                .min(MAX_BATCH_REQUESTS);
             let (batch, later) = missing.split_at(n);
             self.send(stage, requests, batch, unanswered)?;
             missing = later;
@@ -403,7 +404,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The number of requests in `left` that the budget allows, at least one.
+    /// The number of requests in `missing` that the budget allows, at least one.
     fn affordable(
         &self,
         stage: &'static str,
@@ -429,13 +430,13 @@ impl Run<'_> {
             }
         }
         if let Some(limit) = self.limits.max_tokens {
-            let (of_prompts, of_replies) = self.journal.used_tokens();
-            let used = of_prompts.saturating_add(of_replies);
+            let (prompt_tokens, reply_tokens) = self.journal.used_tokens();
+            let used = prompt_tokens.saturating_add(reply_tokens);
             let mut n_free = limit.saturating_sub(used);
             let fits = |idx: &&usize| {
                 let prompt = requests[**idx].prompt;
-                let of_prompt = self.generator.count_tokens(&prompt.text);
-                let n_needed = of_prompt.saturating_add(prompt.max_tokens);
+                let n_prompt_tokens = self.generator.count_tokens(&prompt.text);
+                let n_needed = n_prompt_tokens.saturating_add(prompt.max_tokens);
                 n_free.checked_sub(n_needed).is_some_and(|n_rest| {
                     n_free = n_rest;
                     true
@@ -460,10 +461,10 @@ impl Run<'_> {
         unanswered: &mut BTreeMap<usize, Unanswered>,
     ) -> Result<(), PipelineError> {
         let (n_prompt_tokens, n_tokens) = self.journal.used_tokens();
-        let is_there = |request: &&Request<'_>| self.journal.get(&request.key).is_some();
+        let is_stored = |request: &&Request<'_>| self.journal.get(&request.key).is_some();
         let mut progress = Progress {
             stage,
-            n_done: requests.iter().filter(is_there).count(),
+            n_done: requests.iter().filter(is_stored).count(),
             n_all: requests.len(),
             n_prompt_tokens,
             n_tokens,

@@ -1,8 +1,9 @@
 //! Limits of input.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The comment of each constant gives its reason; docs/limits.md tells users what exceeds it and
+//! what to do.
 
 use tooltune_disk::budgets::Limit;
 
-/// The most bytes of the report of a data pipeline, which has some lines for each reason of a drop.
+/// Maximum size of a pipeline's report, which has a few lines per drop reason.
 pub const PIPELINE_REPORT_BYTES: Limit = Limit::new("PIPELINE_REPORT_BYTES", 16 << 20);

@@ -1,8 +1,8 @@
 //! A chat-completions server as a generator.
 //!
 //! The client retries requests that a busy or failing server rejects, waits as long as the server
-//! asks, and limits every wait. A prompt without a reply affects only itself. Errors of the server
-//! stop the work: a wrong key, model or address, or several prompts in a row without a reply.
+//! asks, and limits every wait. A prompt without a reply affects only its own item. Server errors
+//! stop the run: a wrong key, model or address, or several prompts in a row without a reply.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -52,21 +52,21 @@ impl EndpointGenerator {
     ///
     /// The address is invalid, or the environment variable of the key is not set.
     pub fn open(
-        options: &EndpointOptions,
-        asking: GeneratorOptions,
+        endpoint: &EndpointOptions,
+        options: GeneratorOptions,
     ) -> Result<Self, PipelineError> {
-        let endpoint = ChatEndpoint::new(options);
+        let endpoint = ChatEndpoint::new(endpoint);
         let endpoint = endpoint.map_err(|error| PipelineError::Usage(error.to_string()))?;
-        Ok(Self::from_endpoint(endpoint, asking))
+        Ok(Self::from_endpoint(endpoint, options))
     }
 
     /// Uses an open endpoint.
-    pub fn from_endpoint(endpoint: ChatEndpoint, asking: GeneratorOptions) -> Self {
+    pub fn from_endpoint(endpoint: ChatEndpoint, options: GeneratorOptions) -> Self {
         Self {
             endpoint,
-            concurrency: asking.concurrency,
-            extra_body: asking.extra_body,
-            is_constrained: asking.is_constrained,
+            concurrency: options.concurrency,
+            extra_body: options.extra_body,
+            is_constrained: options.is_constrained,
             tolerance: Mutex::default(),
             other_models: OtherModels::default(),
         }
@@ -177,7 +177,7 @@ impl Generator for EndpointGenerator {
                 let result = result.map_err(to_unanswered);
                 take(Some(PromptResult { number, result })) && goes_on
             });
-        // Replies that arrived during the last waits are paid for as well.
+        // Replies that arrived during the last waits have a cost and are delivered as well.
         for (number, result) in results.iter().enumerate() {
             if let (false, Ok(answer)) = (is_taken[number], result) {
                 let result = Ok(self.reply(prompts[number], answer));
@@ -193,7 +193,7 @@ impl Generator for EndpointGenerator {
     }
 }
 
-/// The error message for the end of the work.
+/// The message of the error that ends the run.
 fn error_message(error: &EndpointError) -> String {
     match error.scope() {
         FaultScope::All => error.to_string(),
@@ -211,13 +211,13 @@ mod tests {
     fn journal_settings_contain_no_secret() {
         let generator = |key: &str| {
             let extra = json!({"top_k": 3, "provider": {"api_key": key}});
-            let asking = GeneratorOptions {
+            let options = GeneratorOptions {
                 concurrency: 1,
                 extra_body: extra.as_object().cloned().unwrap(),
                 is_constrained: true,
             };
-            let options = EndpointOptions::new("http://localhost:1/v1", "m");
-            EndpointGenerator::open(&options, asking).unwrap()
+            let endpoint = EndpointOptions::new("http://localhost:1/v1", "m");
+            EndpointGenerator::open(&endpoint, options).unwrap()
         };
         let first_generator = generator("hunter2");
         let identity = json!(first_generator.identity());
@@ -225,7 +225,7 @@ mod tests {
             identity["extra-body"],
             json!({"top_k": 3, "provider": {"api_key": "***"}})
         );
-        // Another key continues the same run, and requests have the key.
+        // Another key continues the same run, and requests contain the key.
         assert_eq!(first_generator.identity(), generator("hunter3").identity());
         let prompt = Prompt {
             text: String::new(),

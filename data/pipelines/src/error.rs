@@ -8,7 +8,7 @@ use tooltune_rows::text::DataError;
 use tooltune_synth::graph::GraphError;
 use tooltune_template::TemplateError;
 
-/// The reason why a pipeline stopped; all paid replies are in its journal.
+/// The reason why a pipeline stopped; all replies received so far are in its journal.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PipelineError {
@@ -84,7 +84,7 @@ pub enum PipelineError {
         before: &'static str,
     },
 
-    /// A file of a stage cannot be read.
+    /// A stage file cannot be read.
     #[error("{place}: {reason}; run the stage {stage} again with --stage {stage}")]
     Item {
         /// File and line.
@@ -95,7 +95,7 @@ pub enum PipelineError {
         stage: &'static str,
     },
 
-    /// An error in input rows, documents or texts.
+    /// An error in input rows, documents or user-provided texts.
     #[error(transparent)]
     Input(#[from] ToolsError),
 
@@ -103,7 +103,7 @@ pub enum PipelineError {
     #[error(transparent)]
     Graph(#[from] GraphError),
 
-    /// An invalid option, with its fix.
+    /// An invalid option; the message says how to fix it.
     #[error("{0}")]
     Usage(String),
 
@@ -121,7 +121,7 @@ pub enum PipelineError {
         n: usize,
         /// Item of the first request.
         id: String,
-        /// The error of its reply.
+        /// The parse error of its reply.
         reason: String,
         /// The start of its reply.
         reply: String,
@@ -129,9 +129,9 @@ pub enum PipelineError {
         dropped: PathBuf,
     },
 
-    /// A stage keeps no item.
+    /// A stage drops all items.
     #[error(
-        "stage {stage} keeps none of {n_in}: {reasons}; see {dropped}, and change its input, \
+        "stage {stage} dropped all {n_in} items ({reasons}); see {dropped}, then change the stage's input, \
          threshold or prompt",
         dropped = .dropped.display()
     )]
@@ -158,7 +158,7 @@ pub enum PipelineError {
         used: String,
         /// Number of remaining requests or calls of the stage.
         n_left: usize,
-        /// Their unit: requests, or API calls.
+        /// Unit of the remaining work: requests, or API calls.
         what: &'static str,
         /// The option with the budget.
         option: &'static str,

@@ -1,9 +1,9 @@
-//! Generators: prompts in, replies out, by a server or a local model.
+//! Generators answer prompts, through a server or with a local model.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A prompt, with everything that its reply depends on.
+/// A prompt and everything else that its reply depends on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prompt {
     /// The user message.
@@ -13,7 +13,7 @@ pub struct Prompt {
     pub schema: Option<Value>,
     /// Maximum number of tokens of the reply.
     pub max_tokens: usize,
-    /// Sampling temperature; 0 selects the most likely text.
+    /// Sampling temperature; 0 selects greedy decoding.
     pub temperature: f64,
     /// Seed of the sampler; it only matters above temperature 0.
     pub seed: u64,
@@ -30,7 +30,7 @@ pub struct Reply {
     pub n_prompt_tokens: usize,
     /// Reply tokens as counted by the server, otherwise an estimate.
     pub n_tokens: usize,
-    /// The content returned instead of text, such as `refusal`.
+    /// The kind of content that the model returned instead of text, such as `refusal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
 }
@@ -66,7 +66,7 @@ pub trait ModelInfo {
     /// Everything about the model that replies depend on, such as its name.
     fn identity(&self) -> Map<String, Value>;
 
-    /// Number of tokens of a text: by a tokenizer if there is one, otherwise an estimate.
+    /// Number of tokens of a text, counted by a tokenizer if there is one, otherwise estimated.
     fn count_tokens(&self, text: &str) -> usize;
 }
 
@@ -93,8 +93,8 @@ pub trait Generator: ModelInfo {
     }
 }
 
-/// Estimates the number of tokens of a text without a tokenizer: four bytes per token, as for
-/// English with today's vocabularies.
+/// Estimates the number of tokens of a text without a tokenizer: four bytes per token, which is
+/// typical for English.
 pub fn estimated_tokens(text: &str) -> usize {
     const BYTES_PER_TOKEN: usize = 4;
     text.len().div_ceil(BYTES_PER_TOKEN)

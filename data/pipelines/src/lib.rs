@@ -33,7 +33,7 @@ pub mod slot;
 mod tests;
 
 pub use api_calls::ApiCall;
-pub use ask::{AGAIN_PROMPT, ItemPrompt, NO_REPLY, StagePlan, UNREADABLE};
+pub use ask::{ItemPrompt, NO_REPLY, RETRY_PROMPT, StagePlan, UNREADABLE};
 pub use endpoint::{EndpointGenerator, GeneratorOptions};
 pub use error::PipelineError;
 pub use generator::{

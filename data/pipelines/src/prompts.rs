@@ -14,7 +14,7 @@ use crate::error::PipelineError;
 pub struct PromptFile {
     /// File name without `.jinja`.
     pub name: &'static str,
-    /// The variables that it must print.
+    /// The variables that the template must print.
     pub variables: &'static [&'static str],
     /// The template source.
     pub source: &'static str,
@@ -30,11 +30,12 @@ pub struct Prompts {
 const SUFFIX: &str = ".jinja";
 
 impl Prompts {
-    /// The built-in prompts, with files of `folder` replacing them.
+    /// Opens the built-in prompts; files in `folder` replace them.
     ///
     /// # Errors
     ///
-    /// - the folder cannot be read, contains a `.jinja` file with an unknown name, or contains none
+    /// - the folder cannot be read, has a `.jinja` file with an unknown name, or has no `.jinja`
+    ///   file
     /// - a file is not a template, prints an unknown variable, or does not print all variables
     pub fn open(files: &[PromptFile], folder: Option<&Path>) -> Result<Self, PipelineError> {
         let overrides = match folder {
@@ -86,7 +87,7 @@ impl Prompts {
     }
 }
 
-/// Names of the prompts in a folder, checked against `files`.
+/// Names of the prompt files in `folder`, checked against `files`.
 fn override_names(folder: &Path, files: &[PromptFile]) -> Result<Vec<String>, PipelineError> {
     let unusable = |reason: String| PipelineError::PromptFolder {
         dir: folder.to_owned(),

@@ -5,7 +5,7 @@ use tooltune_json as json;
 use tooltune_json::ValueBudget;
 use tooltune_json::printable;
 
-/// Number of failed starts of a value after which the rest counts as prose.
+/// Number of failed attempts to parse a value, after which the rest is treated as prose.
 const MAX_FAILED_STARTS: usize = 64;
 /// Maximum number of JSON values in a reply, about a hundred times the largest expected number.
 const REPLY_VALUES: ValueBudget = ValueBudget::new("REPLY_VALUES", 100_000);
@@ -14,12 +14,12 @@ const END_OF_THOUGHT: &str = "</think>";
 /// Length of excerpts in messages.
 const EXCERPT_CHARS: usize = 200;
 
-/// The JSON value of a reply: the whole text, or the first object or array in it, after reasoning,
-/// in a code fence or in prose.
+/// The JSON value of a reply: the whole text, or the first object or array in it. Reasoning, code
+/// fences and prose around it are ignored.
 ///
 /// # Errors
 ///
-/// Why there is none, for a message.
+/// The reply has no JSON value. The error is a sentence for messages.
 pub fn json_value(text: &str) -> Result<Value, String> {
     REPLY_VALUES
         .check(text.as_bytes())
@@ -31,8 +31,8 @@ pub fn json_value(text: &str) -> Result<Value, String> {
     Ok(values.swap_remove(0))
 }
 
-/// All outermost JSON objects and arrays of a reply, in order; a reply that is another JSON value
-/// has that one.
+/// All outermost JSON objects and arrays in a reply, in order. If the whole reply is another JSON
+/// value, returns only that one.
 pub fn json_values(text: &str) -> Vec<Value> {
     let text = text
         .rsplit_once(END_OF_THOUGHT)
@@ -67,7 +67,7 @@ pub fn json_values(text: &str) -> Vec<Value> {
     values
 }
 
-/// The value at the start of a text, and its length.
+/// The JSON value at the start of `text`, and its length.
 fn first_value(text: &str) -> Option<(Value, usize)> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     stream.next()?.ok()?;
@@ -81,7 +81,7 @@ fn first_value(text: &str) -> Option<(Value, usize)> {
     is_answer.then_some((value, length))
 }
 
-/// Parses a boolean, or a word for one.
+/// Parses a boolean, or a word such as "yes".
 pub fn parse_bool(value: &Value) -> Option<bool> {
     let lower = match value {
         Value::Bool(is_true) => return Some(*is_true),
@@ -97,12 +97,12 @@ pub fn parse_bool(value: &Value) -> Option<bool> {
 
 fn no_json(text: &str) -> String {
     match excerpt(text) {
-        said if said.is_empty() => "the reply is empty".to_owned(),
-        said => format!("the reply holds no JSON: {said}"),
+        quoted if quoted.is_empty() => "the reply is empty".to_owned(),
+        quoted => format!("the reply contains no JSON: {quoted}"),
     }
 }
 
-/// The start of a text on one line, for messages.
+/// The start of `text` on one line, for messages.
 pub fn excerpt(text: &str) -> String {
     let mut shortened = String::new();
     let mut n = 0;
@@ -149,7 +149,7 @@ mod tests {
     fn a_reply_without_json_is_an_error_that_quotes_it() {
         assert_eq!(json_value("  ").unwrap_err(), "the reply is empty");
         let error = json_value("half of it: {\"a\": [1, ").unwrap_err();
-        assert_eq!(error, "the reply holds no JSON: half of it: {\"a\": [1,");
+        assert_eq!(error, "the reply contains no JSON: half of it: {\"a\": [1,");
         let nested = "[".repeat(1 << 20);
         assert!(json_value(&nested).is_err());
         let error =

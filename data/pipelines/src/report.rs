@@ -1,4 +1,4 @@
-//! The input, output and drop reasons of each stage, and the requests that it needed.
+//! Counts the input, output and dropped items of each stage, and its requests.
 //!
 //! A report depends only on the journal and the stages' files, not on the clock, so that an
 //! interrupted run ends with the same report as an uninterrupted one.
@@ -102,11 +102,11 @@ impl Report {
     }
 }
 
-/// Marks the key of a repeated request.
-pub(crate) const AGAIN: &str = "/again/";
+/// The part of a journal key that marks a repeated request.
+pub(crate) const RETRY: &str = "/again/";
 
 impl RequestCounts {
-    /// Adds token counts of a server, which may be any numbers.
+    /// Adds token counts, which saturate because a server may report any numbers.
     fn add_tokens(&mut self, n_prompt_tokens: usize, n_tokens: usize) {
         self.n_prompt_tokens = self.n_prompt_tokens.saturating_add(n_prompt_tokens);
         self.n_tokens = self.n_tokens.saturating_add(n_tokens);
@@ -119,7 +119,7 @@ impl RequestCounts {
             match entry {
                 Entry::Reply(reply) => {
                     counts.n_replies += 1;
-                    counts.n_asked_again += usize::from(is_attempt(key, AGAIN));
+                    counts.n_asked_again += usize::from(is_attempt(key, RETRY));
                     counts.add_tokens(reply.n_prompt_tokens, reply.n_tokens);
                 }
                 Entry::Output(_) => {}

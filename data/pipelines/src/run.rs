@@ -1,10 +1,10 @@
-//! One run of a pipeline in its folder: stages over a shared journal.
+//! Runs a pipeline in its folder: stages that share a journal.
 //!
 //! A stage is done if the report contains it, its file exists, and that file was made from the
 //! current file of the previous stage. A completed stage is read and not repeated, so its file can
-//! be inspected and edited manually: the stages after it then run again, and only changed items are
-//! requested. Files are written atomically, and the output of a stage depends only on its input and
-//! the replies, in input order.
+//! be inspected and edited manually: the stages after it then run again, and send only the requests
+//! that changed. Files are written atomically, and the output of a stage depends only on its input
+//! and the replies, in input order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ use crate::report::{Dropped, REPORT_FILE, Report, RequestCounts, StageReport};
 /// Upper limit for the tokens of a reply; no model writes more.
 pub(crate) const MAX_TOKENS: usize = 10_000_000;
 
-/// Rejects an option value of zero or above the limit.
+/// Rejects an option value of zero or above `max`.
 pub(crate) fn check_range(option: &str, value: usize, max: usize) -> Result<(), PipelineError> {
     if value == 0 {
         let reason = format!("{option} 0: set it to at least 1");
@@ -52,7 +52,7 @@ pub struct Stage {
     pub file: &'static str,
 }
 
-/// The request budget over all runs in a folder.
+/// The request budget of a folder, over all its runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of requests; retries of the client count as one.
@@ -88,7 +88,8 @@ pub struct RunContext<'a> {
     pub limits: Limits,
     /// The only stage to run, even if it is done.
     pub only: Option<&'a str>,
-    /// The stage whose unanswered requests and unparsable replies are repeated, even if it is done.
+    /// The stage whose failed requests and unparsable replies are repeated, even if the stage is
+    /// done.
     pub ask_again: Option<&'a str>,
     /// Receives the progress several times per second, and stops the work by returning false.
     pub watch: &'a mut dyn FnMut(&Progress) -> bool,
@@ -107,7 +108,7 @@ impl std::fmt::Debug for RunContext<'_> {
 pub struct RunInput<'a> {
     /// Folder and services.
     pub place: RunContext<'a>,
-    /// The stages in order.
+    /// The stages, in order.
     pub stages: &'static [Stage],
     /// Settings that replies depend on, except prompts and generator: options and digests of
     /// inputs.
@@ -125,13 +126,13 @@ pub struct Run<'a> {
     pub(crate) limits: Limits,
     only: Option<usize>,
     pub(crate) ask_again: Option<&'static str>,
-    /// Number of parsable replies of each stage.
+    /// Counts of parsable and failed replies of each stage.
     pub(crate) readable: BTreeMap<&'static str, ReplyCounts>,
     pub(crate) watch: &'a mut dyn FnMut(&Progress) -> bool,
     pub(crate) journal: Journal,
     report: Report,
     notes: Vec<String>,
-    /// Failed requests of this process, which the journal may not contain.
+    /// Failed requests of this process. The journal contains only some of them.
     pub(crate) n_failed: usize,
     /// API calls by the stage that needs them.
     pub(crate) needed_calls: BTreeMap<&'static str, NeededCalls>,
@@ -155,14 +156,14 @@ pub struct StageResult<T> {
     pub kept: Vec<T>,
     /// Dropped items.
     pub dropped: Vec<Dropped>,
-    /// Number of dropped items that are too many to list, by reason.
+    /// Number of dropped items by reason, for reasons with too many items to list.
     pub dropped_in_bulk: BTreeMap<String, usize>,
     /// Additional counts by name.
     pub counts: BTreeMap<String, usize>,
 }
 
 impl<T> StageResult<T> {
-    /// Collects results, each of which is kept or dropped.
+    /// Collects kept and dropped items.
     pub fn from_results(results: impl IntoIterator<Item = Result<T, Dropped>>) -> Self {
         let mut collected = Self {
             n_in: 0,
@@ -234,7 +235,7 @@ impl<'a> Run<'a> {
         }
         let settings = all_settings(&settings, &prompts, generator);
         let journal = Journal::open(dir, &settings)?;
-        // Report this now, because the work may end with an error or a signal.
+        // Warn now, because the run may end with an error or a signal.
         (journal.notes().iter()).for_each(|note| tracing::warn!("{note}"));
         let report = read_report(dir)?;
         Ok(Self {
@@ -272,8 +273,8 @@ impl<'a> Run<'a> {
         notes
     }
 
-    /// The output of a stage: computed by `make`, or read if the stage is done. `None` if only an
-    /// earlier stage should run.
+    /// Returns the output of a stage: read if the stage is done, otherwise computed by `make`.
+    /// Returns `None` if only an earlier stage should run.
     ///
     /// # Errors
     ///
@@ -311,22 +312,23 @@ impl<'a> Run<'a> {
         Ok(Some(result.kept))
     }
 
-    /// Stops the work if a stage keeps no item, because an empty result would look like a success.
+    /// Returns an error if a stage keeps no item, because an empty result would look like a
+    /// success.
     fn refuse_nothing<T>(
         &self,
         stage: Stage,
         result: &StageResult<T>,
     ) -> Result<(), PipelineError> {
-        let unread = self.readable.get(stage.name).filter(|counts| counts.n == 0);
-        let unread =
-            unread.and_then(|counts| Some((counts.n_unread, counts.first_unread.clone()?)));
-        if unread.is_none() && (result.n_in == 0 || !result.kept.is_empty()) {
+        let failed_replies = self.readable.get(stage.name).filter(|counts| counts.n == 0);
+        let failed_replies = failed_replies
+            .and_then(|counts| Some((counts.n_failed_replies, counts.first_failed_reply.clone()?)));
+        if failed_replies.is_none() && (result.n_in == 0 || !result.kept.is_empty()) {
             return Ok(());
         }
         let dropped = dropped_file(stage);
         self.write_lines(&dropped, &result.dropped)?;
         let dropped = self.dir.join(dropped);
-        if let Some((n, fault)) = unread {
+        if let Some((n, fault)) = failed_replies {
             return Err(PipelineError::Unreadable {
                 stage: stage.name,
                 n,
@@ -392,7 +394,7 @@ impl<'a> Run<'a> {
         for dropped in &result.dropped {
             *done.dropped.entry(dropped.reason.clone()).or_default() += 1;
         }
-        // Keep stage order, and drop stages that must run again.
+        // Keep reports in stage order, and drop those of later stages, which must run again.
         let idx = stage_index("--stage", self.stages, stage.name)?;
         let before = &self.stages[..idx];
         let is_before =
@@ -438,7 +440,7 @@ fn dropped_file(stage: Stage) -> String {
     format!("{stem}.dropped.jsonl")
 }
 
-/// The digest of a stage's file, if the stage is done.
+/// The digest of a stage file, if the stage is done.
 fn stage_digest(
     dir: &Path,
     report: &Report,
@@ -446,17 +448,17 @@ fn stage_digest(
     input: Option<&str>,
 ) -> Result<Option<String>, PipelineError> {
     let path = dir.join(stage.file);
-    let is_there = regular_file::is_there(&path).map_err(PipelineError::io(&path, "read"))?;
+    let exists = regular_file::is_there(&path).map_err(PipelineError::io(&path, "read"))?;
     let report = report.stage(stage.name);
     let is_done = report.is_some_and(|report| report.input_sha256.as_deref() == input);
-    if is_there && is_done {
+    if exists && is_done {
         digest_of(&path).map(Some)
     } else {
         Ok(None)
     }
 }
 
-/// The output of a stage, if it and all earlier stages are done; used to plan the remaining work.
+/// The output of a stage, if this and all earlier stages are done; used to plan the remaining work.
 ///
 /// # Errors
 ///

@@ -25,13 +25,14 @@ const STAGES: &[Stage] = &[
 /// Answers `double N` with `{"n": 2N}`, and checks that no prompt is repeated.
 #[derive(Debug, Default)]
 struct RuleGenerator {
-    asked: RefCell<Vec<String>>,
+    sent_prompts: RefCell<Vec<String>>,
 }
 
 fn by_rule(text: &str) -> String {
     let n: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
     match n {
-        // One reply is never parsable, and one only when it is requested again.
+        // The first reply is never parsable; the second becomes parsable when it is requested
+        // again.
         7 => "seven".to_owned(),
         9 if !text.contains("could not be used") => "{\"n\": ".to_owned(),
         n => format!("Here: {{\"n\": {}}}", 2 * n),
@@ -56,7 +57,7 @@ impl Generator for RuleGenerator {
     ) -> Result<(), GeneratorFailure> {
         // The last prompt is completed first.
         for (number, prompt) in prompts.iter().enumerate().rev() {
-            self.asked.borrow_mut().push(prompt.text.clone());
+            self.sent_prompts.borrow_mut().push(prompt.text.clone());
             let text = by_rule(&prompt.text);
             let reply = Reply {
                 n_prompt_tokens: prompt.text.len(),
@@ -89,7 +90,7 @@ fn read_n(text: &str) -> Result<u64, String> {
     let value = reply::json_value(text)?;
     value["n"]
         .as_u64()
-        .ok_or_else(|| "\"n\" is no number".to_owned())
+        .ok_or_else(|| "\"n\" is not a number".to_owned())
 }
 
 struct Setup<'a> {
@@ -98,7 +99,7 @@ struct Setup<'a> {
     only: Option<&'a str>,
     ask_again: Option<&'a str>,
     prompts: Option<&'a Path>,
-    /// Number of progress reports before the work is stopped.
+    /// Number of progress reports after which the run is stopped.
     n_looks: usize,
 }
 
@@ -133,7 +134,7 @@ fn run(dir: &Path, generator: &dyn Generator, setup: &Setup<'_>) -> Result<Repor
         },
         stages: STAGES,
         settings: Map::from_iter([("items".to_owned(), json!(setup.n_items))]),
-        prompts: Prompts::open(&[AGAIN_PROMPT], setup.prompts)?,
+        prompts: Prompts::open(&[RETRY_PROMPT], setup.prompts)?,
     })?;
     let doubled = run.stage("double", |run| {
         let item_prompts: Vec<ItemPrompt> = (0..setup.n_items)
@@ -185,7 +186,7 @@ fn unlimited<'a>(
         },
         stages: STAGES,
         settings: Map::new(),
-        prompts: Prompts::open(&[AGAIN_PROMPT], None).unwrap(),
+        prompts: Prompts::open(&[RETRY_PROMPT], None).unwrap(),
     }
 }
 
@@ -220,16 +221,16 @@ fn a_run_counts_kept_and_dropped_items() {
         .map(|n| format!("{}\n", 2 * n))
         .collect();
     assert_eq!(files["doubled.jsonl"], expected);
-    assert!(files["doubled.dropped.jsonl"].contains("the reply holds no JSON: seven"));
-    let prompts = generator.asked.borrow().clone();
+    assert!(files["doubled.dropped.jsonl"].contains("the reply contains no JSON: seven"));
+    let prompts = generator.sent_prompts.borrow().clone();
     assert!(
         prompts
             .iter()
-            .any(|text| text.contains("double 7") && text.contains("the reply holds no JSON"))
+            .any(|text| text.contains("double 7") && text.contains("the reply contains no JSON"))
     );
     // A completed run sends nothing.
     run(dir.path(), &generator, &Setup::default()).unwrap();
-    assert_eq!(*generator.asked.borrow(), prompts);
+    assert_eq!(*generator.sent_prompts.borrow(), prompts);
 }
 
 /// Invariant: A pipeline never repeats a request that has its reply, and ends the same after any
@@ -239,8 +240,8 @@ fn an_interrupted_run_resumes_with_the_same_files_and_repeats_no_request() {
     let complete_dir = tempfile::tempdir().unwrap();
     let uninterrupted = RuleGenerator::default();
     run(complete_dir.path(), &uninterrupted, &Setup::default()).unwrap();
-    let mut asked_once = uninterrupted.asked.borrow().clone();
-    asked_once.sort();
+    let mut sent_once = uninterrupted.sent_prompts.borrow().clone();
+    sent_once.sort();
     // The first progress report comes before the first request, the second after its reply.
     for n_looks in 2..32 {
         let dir = tempfile::tempdir().unwrap();
@@ -252,9 +253,9 @@ fn an_interrupted_run_resumes_with_the_same_files_and_repeats_no_request() {
         while let Err(error) = run(dir.path(), &generator, &setup) {
             assert!(matches!(error, PipelineError::Stopped { .. }), "{error}");
         }
-        let mut prompts = generator.asked.borrow().clone();
+        let mut prompts = generator.sent_prompts.borrow().clone();
         prompts.sort();
-        assert_eq!(prompts, asked_once, "{n_looks}");
+        assert_eq!(prompts, sent_once, "{n_looks}");
         assert_eq!(files(dir.path()), files(complete_dir.path()), "{n_looks}");
     }
 }
@@ -314,14 +315,14 @@ fn a_single_stage_can_run_and_an_edited_file_is_used_unchanged() {
     assert_eq!(report.stages.len(), 1);
     assert!(!dir.path().join("summed.jsonl").exists());
     run(dir.path(), &generator, &Setup::default()).unwrap();
-    let n_asked = generator.asked.borrow().len();
+    let n_sent = generator.sent_prompts.borrow().len();
     std::fs::write(dir.path().join("doubled.jsonl"), "2\n4\n100\n").unwrap();
     let report = run(dir.path(), &generator, &Setup::default()).unwrap();
     assert_eq!(report.stage("sum").unwrap().n_in, 3);
     assert_eq!(files(dir.path())["summed.jsonl"], "4\n8\n200\n");
     assert_eq!(
-        generator.asked.borrow().len(),
-        n_asked + 1,
+        generator.sent_prompts.borrow().len(),
+        n_sent + 1,
         "only new items are requested"
     );
 }
@@ -354,7 +355,7 @@ fn a_budget_is_never_exceeded_and_a_larger_one_continues() {
         )
         .unwrap_err();
         assert!(error.to_string().contains("--max-requests"), "{error}");
-        assert_eq!(generator.asked.borrow().len(), max_requests);
+        assert_eq!(generator.sent_prompts.borrow().len(), max_requests);
     }
     let dir = tempfile::tempdir().unwrap();
     for max_requests in [10, 100, 600, 900] {
@@ -463,7 +464,7 @@ fn run_once_computes_each_request_of_an_item_once() {
         make_once("a", json!({"call": "GET /y"})),
         Ok(json!({"number": 3}))
     );
-    // What failed is not kept.
+    // A failure is not stored.
     assert_eq!(make_once("a", json!("refused")), Err("refused".to_owned()));
     assert_eq!(make_once("a", json!("refused")), Err("refused".to_owned()));
     assert_eq!(n_made.get(), 5);

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tooltune_pipelines::AGAIN_PROMPT;
+use tooltune_pipelines::RETRY_PROMPT;
 use tooltune_rows::text::{DataError, TokenizedPrompt};
 use tooltune_template::TextTemplate;
 
@@ -118,7 +118,7 @@ impl<'a> Structuring<'a> {
     ///
     /// Does not fail in practice: the prompt for second attempts is built in.
     pub fn new(local: LocalGenerator<'a>, skips_broken: bool) -> Result<Self, Error> {
-        let prompt = AGAIN_PROMPT;
+        let prompt = RETRY_PROMPT;
         Ok(Self {
             local,
             skips_broken,

@@ -1,8 +1,8 @@
 //! Stage 6: the calls of each task, executed as they are generated (Figure 17).
 //!
-//! All tasks advance together, one call at a time. Arguments of a call without edges are invented.
-//! Otherwise the values of its edges are extracted from earlier results first, and the missing
-//! arguments are invented afterwards.
+//! All tasks advance together, one call at a time. The model makes up the arguments of a call
+//! without edges. For a call with edges, it first extracts the values of the edges from earlier
+//! results, and then makes up the missing arguments.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use tooltune_apis::{ApiDocument, TrajectoryCall};
 use tooltune_json::json_schema::FormatRule;
 use tooltune_synth::graph::NamedEdge;
 
-use super::asking::{
-    Freedom, Question, StageInput, arguments_schema, check_arguments, parse_arguments,
-    parse_written_arguments, shown_document, shown_json, some_arguments_schema, unusable_reason,
-};
 use super::graph::reason_of;
 use super::items::{CalledTask, Task};
 use super::origins::find_origins;
+use super::stage_prompts::{
+    Question, Sampling, StageInput, arguments_schema, check_arguments, parse_arguments,
+    parse_written_arguments, shown_document, shown_json, some_arguments_schema, unusable_reason,
+};
 use super::{CALLS, earlier, prompts};
 use crate::api_calls::ApiCall;
 use crate::ask::ItemPrompt;
@@ -30,7 +30,7 @@ use crate::run::{Run, StageResult};
 
 const NOT_FOUND: &str = "edge arguments not found in any earlier output";
 
-/// Tasks of an earlier run may contain calls that this executor refuses.
+/// Drop reason of tasks of an earlier run with calls that this executor refuses.
 const REFUSED: &str = "the executor does not make one of the calls, because it may change data";
 
 type Arguments = Map<String, Value>;
@@ -69,23 +69,23 @@ pub(super) fn make_calls(
     }
     let with_changes = |state: State| state.and_then(earlier::require_changes);
     let mut result = StageResult::from_results(states.into_iter().map(with_changes));
-    let n_lost: usize = result.kept.iter().map(n_not_found).sum();
-    if n_lost > 0 {
-        result.counts.insert(NOT_FOUND.to_owned(), n_lost);
+    let n_not_found: usize = result.kept.iter().map(count_not_found).sum();
+    if n_not_found > 0 {
+        result.counts.insert(NOT_FOUND.to_owned(), n_not_found);
     }
     Ok(result)
 }
 
 /// Number of edge arguments that the model did not take from an output.
-fn n_not_found(called_task: &CalledTask) -> usize {
-    let is_lost = |edge: &&NamedEdge| {
+fn count_not_found(called_task: &CalledTask) -> usize {
+    let is_not_found = |edge: &&NamedEdge| {
         let call = called_task
             .calls
             .iter()
             .find(|call| call.name == edge.target);
         call.is_none_or(|call| !call.derived.contains_key(&edge.parameter))
     };
-    called_task.task.edges.iter().filter(is_lost).count()
+    called_task.task.edges.iter().filter(is_not_found).count()
 }
 
 /// The next call of a task.
@@ -105,14 +105,14 @@ impl NextCall<'_> {
     }
 
     /// Whether the API has parameters without an edge.
-    fn has_others(&self) -> bool {
+    fn has_parameters_without_edge(&self) -> bool {
         let wanted = self.edge_parameters();
         let mut names = self.document.parameters().map(|p| p.name.as_str());
         names.any(|name| !wanted.contains(&name))
     }
 }
 
-/// Makes one call of each remaining task that has another one.
+/// Makes the next call of each remaining task that has one.
 fn next_round(
     run: &mut Run<'_>,
     input: StageInput<'_>,
@@ -207,7 +207,7 @@ impl CalledTask {
     }
 }
 
-/// The first request of a call.
+/// The first request for the arguments of a call.
 fn first_request(
     input: StageInput<'_>,
     next_call: &NextCall<'_>,
@@ -234,7 +234,7 @@ fn first_request(
             prompt,
             values,
             schema: arguments_schema(next_call.document),
-            freedom: Freedom::Invents,
+            sampling: Sampling::Sampled,
         };
         return input.ask(prompts, question);
     }
@@ -263,7 +263,7 @@ fn first_request(
             ("results", &shown_json(&results)),
         ],
         schema: some_arguments_schema(next_call.document, &next_call.edge_parameters()),
-        freedom: Freedom::None,
+        sampling: Sampling::Greedy,
     };
     input.ask(prompts, question)
 }
@@ -272,7 +272,7 @@ fn first_request(
 pub(super) fn results_of(
     input: StageInput<'_>,
     called_task: &CalledTask,
-    is_wanted: &dyn Fn(usize) -> bool,
+    is_included: &dyn Fn(usize) -> bool,
 ) -> Value {
     let results = called_task
         .calls
@@ -280,7 +280,7 @@ pub(super) fn results_of(
         .enumerate()
         .filter_map(|(idx, call)| {
             let number = idx + 1;
-            is_wanted(number).then(|| {
+            is_included(number).then(|| {
                 let output = input.shown_value(&call.output);
                 json!({"number": number, "api": call.name, "result": output})
             })
@@ -303,13 +303,13 @@ fn parse_first_arguments(next_call: &NextCall<'_>, text: &str) -> Result<Argumen
         .document
         .check_values(&filled, "arguments", asserted);
     fit.map_err(|error| error.to_string())?;
-    if !next_call.has_others() {
+    if !next_call.has_parameters_without_edge() {
         check_arguments(&filled, next_call.document)?;
     }
     Ok(filled)
 }
 
-/// Adds arguments without an edge; existing arguments are unchanged.
+/// Requests the arguments without an edge; arguments with an edge are unchanged.
 fn fill_remaining(
     run: &mut Run<'_>,
     input: StageInput<'_>,
@@ -324,7 +324,7 @@ fn fill_remaining(
         let (Ok(filled), Ok(called)) = (filled, &states[next.task_idx]) else {
             continue;
         };
-        if next.edges.is_empty() || !next.has_others() {
+        if next.edges.is_empty() || !next.has_parameters_without_edge() {
             continue;
         }
         reply_idx_of.insert(idx, item_prompts.len());
@@ -338,7 +338,7 @@ fn fill_remaining(
                     ("arguments", &shown_json(&Value::Object(filled.clone()))),
                 ],
                 schema: arguments_schema(next.document),
-                freedom: Freedom::Invents,
+                sampling: Sampling::Sampled,
             },
         )?);
     }
@@ -368,7 +368,7 @@ fn fill_remaining(
 
 /// Maximum number of requests for the calls of a task.
 pub(super) fn n_requests(task: &Task, input: StageInput<'_>) -> usize {
-    let of_api = |api: &String| {
+    let n_requests_of_api = |api: &String| {
         let wanted: Vec<&str> = task
             .edges
             .iter()
@@ -377,8 +377,9 @@ pub(super) fn n_requests(task: &Task, input: StageInput<'_>) -> usize {
             .collect();
         let document = input.catalogue.get(api);
         let mut names = document.into_iter().flat_map(ApiDocument::parameters);
-        let has_others = names.any(|parameter| !wanted.contains(&parameter.name.as_str()));
-        1 + usize::from(!wanted.is_empty() && has_others)
+        let has_parameters_without_edge =
+            names.any(|parameter| !wanted.contains(&parameter.name.as_str()));
+        1 + usize::from(!wanted.is_empty() && has_parameters_without_edge)
     };
-    task.apis.iter().map(of_api).sum()
+    task.apis.iter().map(n_requests_of_api).sum()
 }

@@ -1,5 +1,5 @@
-//! Generates rows of an earlier run again: the same sub-graphs in the same call order, with other
-//! values.
+//! Generates the rows of an earlier run again, with the same sub-graphs and call order but
+//! different values.
 //!
 //! # Source
 //!
@@ -42,8 +42,8 @@ impl EarlierRun {
     ///
     /// # Errors
     ///
-    /// - the run is not complete, or itself generated rows of an earlier run again
-    /// - its rows belong to other documents, or its files cannot be read
+    /// - the run is not complete, or it generated the rows of another run again
+    /// - its rows use other documents, or its files cannot be read
     pub(super) fn read(dir: &Path, catalogue: &ApiCatalogue) -> Result<Self, PipelineError> {
         let train = dir.join(TRAIN_FILE);
         let not_done = || {
@@ -55,13 +55,13 @@ impl EarlierRun {
         let tasks: Option<Vec<Task>> = read_items(dir, STAGES, SUBGRAPHS)?;
         let rows: Option<Vec<Trajectory>> = read_items(dir, STAGES, RESPONSE)?;
         let (tasks, rows) = (tasks.ok_or_else(not_done)?, rows.ok_or_else(not_done)?);
-        let learned = collect_rows(read_checked_trajectories(&train, catalogue)?)?;
-        let mut learned: BTreeMap<String, Trajectory> = learned
+        let training_rows = collect_rows(read_checked_trajectories(&train, catalogue)?)?;
+        let mut training_rows: BTreeMap<String, Trajectory> = training_rows
             .into_iter()
             .map(|row| (row.id.clone(), row))
             .collect();
         let as_redo = |task: Task| {
-            let row = learned.remove(&task.id)?;
+            let row = training_rows.remove(&task.id)?;
             let calls = row.calls.into_iter();
             let earlier_arguments = calls.map(|call| (call.name, call.arguments)).collect();
             Some(Task {
@@ -84,14 +84,16 @@ impl EarlierRun {
         let mut result = StageResult::from_results(tasks.into_iter().map(Ok));
         result.n_in = self.tasks.len();
         if result.n_in > result.kept.len() {
-            let n_left = result.n_in - result.kept.len();
-            result.dropped_in_bulk.insert(NOT_DRAWN.to_owned(), n_left);
+            let n_not_drawn = result.n_in - result.kept.len();
+            result
+                .dropped_in_bulk
+                .insert(NOT_DRAWN.to_owned(), n_not_drawn);
         }
         result
     }
 }
 
-/// Drops a task whose values all equal those of the earlier row.
+/// Drops a task if all its values equal the values of the earlier row.
 pub(super) fn require_changes(called_task: CalledTask) -> Result<CalledTask, Dropped> {
     let task = &called_task.task;
     let is_of_edge = |api: &str, parameter: &str| {

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 use tooltune_agents::executors::{CallResult, Executor};
 use tooltune_synth::graph::NamedEdge;
 
-use super::asking::{
-    Freedom, Question, StageInput, arguments_schema, parse_arguments, parse_verdict,
+use super::graph::reason_of;
+use super::stage_prompts::{
+    Question, Sampling, StageInput, arguments_schema, parse_arguments, parse_verdict,
     shown_document, shown_json, unusable_reason, verdict_schema,
 };
-use super::graph::reason_of;
 use super::{EXECUTE, prompts};
 use crate::api_calls::ApiCall;
 use crate::ask::ItemPrompt;
@@ -24,11 +24,11 @@ const UNUSED: &str = "the second call does not use the result of the first";
 /// An edge's state, or the reason why it was dropped.
 type State<T> = Result<T, Dropped>;
 
-/// Number of requests and API calls per edge.
+/// Number of requests per edge, and of API calls per edge.
 pub(super) const REQUESTS_PER_EDGE: usize = 3;
 pub(super) const CALLS_PER_EDGE: usize = 2;
 
-/// Keeps the edges that hold when their APIs are called.
+/// Keeps the edges that are confirmed by executed calls.
 ///
 /// # Source
 ///
@@ -60,7 +60,7 @@ pub(super) fn execute(
     ))
 }
 
-/// The first request of each edge, the only ones known before any reply.
+/// The first request of each edge. Later requests depend on its reply.
 pub(super) fn first_questions(
     input: StageInput<'_>,
     edges: &[NamedEdge],
@@ -75,7 +75,7 @@ pub(super) fn first_questions(
                 prompt: prompts::FIRST_CALL,
                 values: &[("document", &shown_document(document))],
                 schema: arguments_schema(document),
-                freedom: Freedom::Invents,
+                sampling: Sampling::Sampled,
             },
         )
     };
@@ -149,7 +149,7 @@ fn second_calls(
                     ("result", &input.shown_result(&output.output)),
                 ],
                 schema: arguments_schema(document),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )?);
         targets.push((edge, document));
@@ -209,7 +209,7 @@ fn checks(
                     ("arguments", &arguments_json),
                 ],
                 schema: verdict_schema(),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )?);
     }
@@ -229,15 +229,15 @@ fn checks(
         .collect())
 }
 
-/// Merges the replies into the states at the positions of the asked edges; other states are
-/// unchanged. An unparsable reply drops its edge.
+/// Merges the replies into the states that are `Ok`, in order; other states are unchanged. An
+/// unparsable reply drops its edge.
 fn merge_replies<T, U>(states: &[State<T>], replies: Vec<State<U>>) -> Vec<State<U>> {
     let mut replies = replies.into_iter();
-    let place = |state: &State<T>| match state {
+    let next_state = |state: &State<T>| match state {
         Ok(_) => replies
             .next()
             .unwrap_or_else(|| Err(Dropped::new("", crate::ask::NO_REPLY, ""))),
         Err(dropped) => Err(dropped.clone()),
     };
-    states.iter().map(place).collect()
+    states.iter().map(next_state).collect()
 }

@@ -1,5 +1,5 @@
-//! Stages 2 and 3: candidate edges between similarly described outputs and parameters, and the
-//! model's selection among them (Figure 14).
+//! Stages 2 and 3: finds candidate edges between outputs and parameters with similar descriptions,
+//! then asks the model which of them hold (Figure 14).
 
 use tooltune_apis::{ApiCatalogue, ApiDocument};
 use tooltune_suites::SentenceEncoder;
@@ -8,8 +8,10 @@ use tooltune_synth::graph::{
     TextRule, n_complete_edges,
 };
 
-use super::asking::{Freedom, Question, StageInput, parse_verdict, shown_document, verdict_schema};
 use super::items::ParsedApi;
+use super::stage_prompts::{
+    Question, Sampling, StageInput, parse_verdict, shown_document, verdict_schema,
+};
 use super::{FILTER, prompts};
 use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
@@ -18,7 +20,7 @@ use crate::reply::excerpt;
 use crate::report::Dropped;
 use crate::run::{Run, StageResult};
 
-/// Composition of field descriptions from the schema and the model's text.
+/// How the descriptions of schema fields are combined with the model's text.
 const FIELD_RULE: TextRule = TextRule {
     parameter: ParameterText::NameAndDescription,
     output: OutputText::Returned,
@@ -29,9 +31,9 @@ const UNLIKE: &str = "the descriptions of output and parameter are not similar";
 const BEYOND: &str = "less similar than others: --max-edges limit reached";
 const NOT_CONNECTABLE: &str = "rejected by the model: the output does not fill the parameter";
 
-/// Edges between similarly described outputs and parameters. If there are more than requested, the
-/// most similar ones are kept. APIs for which `is_refused` holds have no edges, because their calls
-/// would fail.
+/// Returns edges between outputs and parameters with similar descriptions. If there are more than
+/// requested, the most similar ones are kept. APIs for which `is_refused` holds have no edges,
+/// because their calls would fail.
 ///
 /// # Source
 ///
@@ -89,13 +91,13 @@ pub(super) fn n_complete(catalogue: &ApiCatalogue) -> usize {
     usize::try_from(n_complete_edges(&sizes)).unwrap_or(usize::MAX)
 }
 
-/// The model's descriptions, and the output fields from the schema if there is one.
+/// The model's descriptions, and the output fields of the schema if there is one.
 fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiTexts {
     let mut outputs = match document.output_schema {
         Some(_) => ApiTexts::from_document(document, FIELD_RULE).outputs,
         None => Vec::new(),
     };
-    // An API whose schema declares no output fills no parameter, whatever its description is.
+    // An API whose schema declares no output cannot fill a parameter, whatever its description is.
     if document.output_schema.is_none() || !outputs.is_empty() {
         outputs.push(OutputField::single_text(api.output.clone()));
     }
@@ -153,7 +155,7 @@ pub(super) fn item_prompts(
                     ("meaning", describe(&edge.target)?.meaning(&edge.parameter)),
                 ],
                 schema: verdict_schema(),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )
     };

@@ -20,7 +20,7 @@ pub(super) struct ParsedApi {
 }
 
 impl ParsedApi {
-    /// Description of a parameter, or its name without one.
+    /// The description of a parameter; its name if it has no description.
     pub(super) fn meaning<'a>(&'a self, parameter: &'a str) -> &'a str {
         let text = self.input_params.get(parameter).and_then(Value::as_str);
         text.filter(|text| !text.trim().is_empty())

@@ -18,7 +18,6 @@
 //!
 //! GOAT, section 3.1 and appendices A, D and I.
 
-mod asking;
 mod calls;
 mod earlier;
 mod execute;
@@ -31,6 +30,7 @@ mod plan;
 mod prompts;
 mod review;
 mod splits;
+mod stage_prompts;
 mod subgraphs;
 mod truth;
 mod words;
@@ -49,10 +49,10 @@ use tooltune_apis::{ApiCatalogue, Trajectory};
 use tooltune_suites::SentenceEncoder;
 use tooltune_synth::graph::NamedEdge;
 
-use self::asking::StageInput;
 use self::earlier::EarlierRun;
 use self::items::{CalledTask, ParsedApi, Task};
 use self::options::{catalogue_of, check, check_held_out, settings_of};
+use self::stage_prompts::StageInput;
 use crate::ask::StagePlan;
 use crate::error::PipelineError;
 use crate::generator::ModelInfo;

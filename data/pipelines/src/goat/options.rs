@@ -52,7 +52,7 @@ pub struct GoatOptions {
     pub executor: Value,
 }
 
-/// Upper limit of calls per task: sixteen times that of the paper.
+/// Upper limit of calls per task, sixteen times the paper's limit.
 const MAX_CALLS: usize = 64;
 
 /// Rejects invalid numbers.
@@ -153,7 +153,7 @@ pub(super) fn settings_of(
         "reply-tokens": options.reply_tokens,
         "executor": options.executor,
     });
-    let of_origin = match earlier {
+    let origin_settings = match earlier {
         Some(earlier) => json!({"seen-from": earlier.digest}),
         None => json!({
             "threshold": options.threshold,
@@ -164,8 +164,10 @@ pub(super) fn settings_of(
             "encoder": options.encoder,
         }),
     };
-    if let (Some(settings), Value::Object(of_origin)) = (settings.as_object_mut(), of_origin) {
-        settings.extend(of_origin);
+    if let (Some(settings), Value::Object(origin_settings)) =
+        (settings.as_object_mut(), origin_settings)
+    {
+        settings.extend(origin_settings);
     }
     Ok(settings.as_object().cloned().unwrap_or_default())
 }

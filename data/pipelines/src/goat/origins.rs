@@ -1,9 +1,8 @@
-//! Finds the arguments that come from earlier outputs, and the output values that an answer states.
+//! Finds which arguments come from earlier outputs, and which output values an answer states.
 //!
-//! An argument whose value occurs in an earlier output is derived from it; an argument stated in
-//! the query comes from the query. An argument without an edge may equal an output value by chance,
-//! such as a limit of 5, so only strings and numbers of at least two characters count for such
-//! arguments.
+//! An argument is derived from an earlier output that contains its value, unless the query states
+//! the value. An argument without an edge may equal an output value by chance, such as a limit of
+//! 5. For such arguments, only strings and numbers of at least two characters are derived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +11,8 @@ use tooltune_apis::{Derived, TrajectoryCall};
 use tooltune_synth::graph::NamedEdge;
 use tooltune_synth::slot::contains_token;
 
-/// Minimum number of characters of a value that does not occur by chance.
-const TELLING_CHARS: usize = 2;
+/// Minimum length of a value that is unlikely to occur by chance.
+const MIN_DISTINCTIVE_CHARS: usize = 2;
 
 /// A step of the path to a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +22,8 @@ enum Step<'v> {
 }
 
 /// The origins of a call's arguments in the outputs of earlier calls. An argument with an edge is
-/// searched in the output of that edge first, other arguments in the last output that contains
-/// them.
+/// searched for in the output of the edge's source first, then in all outputs from the last to the
+/// first.
 pub(super) fn find_origins(
     name: &str,
     arguments: &Map<String, Value>,
@@ -38,13 +37,13 @@ pub(super) fn find_origins(
         if !may_be_derived(value, edge.is_some()) {
             return None;
         }
-        let of_edge = edge.and_then(|edge| {
+        let source_idx = edge.and_then(|edge| {
             earlier_calls
                 .iter()
                 .position(|call| call.name == edge.source)
         });
         let call_idxs = (0..earlier_calls.len()).rev();
-        let mut calls = of_edge.into_iter().chain(call_idxs);
+        let mut calls = source_idx.into_iter().chain(call_idxs);
         let derived =
             calls.find_map(|call| find_value(call, &earlier_calls[call].output, value))?;
         Some((parameter.clone(), derived))
@@ -57,14 +56,14 @@ fn may_be_derived(value: &Value, has_edge: bool) -> bool {
         Value::Null => false,
         Value::Bool(_) => has_edge,
         Value::String(text) if text.trim().is_empty() => false,
-        Value::String(_) | Value::Number(_) => has_edge || is_telling(value),
+        Value::String(_) | Value::Number(_) => has_edge || is_distinctive(value),
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => !fields.is_empty(),
     }
 }
 
-fn is_telling(value: &Value) -> bool {
-    sentence_text(value).is_some_and(|text| text.chars().count() >= TELLING_CHARS)
+fn is_distinctive(value: &Value) -> bool {
+    sentence_text(value).is_some_and(|text| text.chars().count() >= MIN_DISTINCTIVE_CHARS)
 }
 
 /// A scalar as it is written in sentences.
@@ -95,7 +94,7 @@ fn find_value(call: usize, output: &Value, value: &Value) -> Option<Derived> {
     })
 }
 
-/// Whether `value` occurs in `within`; `steps` is then its path.
+/// Whether `value` occurs in `container`; its path is then in `steps`.
 fn find_path<'v>(container: &'v Value, value: &Value, steps: &mut Vec<Step<'v>>) -> bool {
     if !steps.is_empty() && is_same(container, value) {
         return true;
@@ -130,7 +129,7 @@ fn is_same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The path, and the index among several values: `results[].id` with `first` or `last`, otherwise
+/// The path, and which of several values: `results[].id` with `first` or `last`, otherwise
 /// `results[2].id`.
 fn path_and_pick(steps: &[Step<'_>]) -> (String, String) {
     let items: Vec<(usize, usize)> = steps
@@ -190,7 +189,7 @@ pub(super) fn new_facts(calls: &[TrajectoryCall], query: &str, response: &str) -
         let argument_texts: Vec<String> =
             call.arguments.values().filter_map(sentence_text).collect();
         let mut state = |value: &Value| {
-            let Some(text) = sentence_text(value).filter(|_| is_telling(value)) else {
+            let Some(text) = sentence_text(value).filter(|_| is_distinctive(value)) else {
                 return;
             };
             let is_new = !facts.contains(&text) && !argument_texts.contains(&text);

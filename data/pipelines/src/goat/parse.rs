@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 use tooltune_apis::ApiDocument;
 
-use super::asking::{
-    Freedom, Question, StageInput, object_schema, parse_object, sentences_schema, shown_document,
-    string_field, texts_schema,
-};
 use super::items::ParsedApi;
+use super::stage_prompts::{
+    Question, Sampling, StageInput, object_schema, parse_object, sentences_schema, shown_document,
+    string_field, string_object_schema,
+};
 use super::{PARSE, prompts};
 use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
@@ -27,7 +27,7 @@ pub(super) fn item_prompts(
                 prompt: prompts::PARSE,
                 values: &[("document", &shown_document(document))],
                 schema: schema(document),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )
     };
@@ -46,7 +46,10 @@ fn names(document: &ApiDocument) -> Vec<&str> {
 
 fn schema(document: &ApiDocument) -> Value {
     let properties = [
-        ("input_params".to_owned(), texts_schema(&names(document))),
+        (
+            "input_params".to_owned(),
+            string_object_schema(&names(document)),
+        ),
         ("output".to_owned(), sentences_schema()),
     ];
     let properties = properties.into_iter().collect();
@@ -83,10 +86,10 @@ fn parse_description(document: &ApiDocument, text: &str) -> Result<ParsedApi, St
         Some(Value::Array(texts)) => {
             let (n, n_parameters) = (texts.len(), names.len());
             return Err(format!(
-                "\"input_params\" has {n} texts for {n_parameters} parameters"
+                "\"input_params\" has {n} descriptions for {n_parameters} parameters"
             ));
         }
-        _ => return Err("\"input_params\" is no object of texts".to_owned()),
+        _ => return Err("\"input_params\" is not an object of strings".to_owned()),
     };
     let text_for = |name: &&str| {
         let text = string_field(&input_params, name)
@@ -127,13 +130,13 @@ mod tests {
             ),
             (
                 r#"{"input_params": ["a port"], "output": "x"}"#,
-                "1 texts for 2",
+                "1 descriptions for 2",
             ),
             (
                 r#"{"input_params": {"port": "a", "day": "b"}, "output": ""}"#,
                 "\"output\"",
             ),
-            (r#"{"output": "x"}"#, "no object of texts"),
+            (r#"{"output": "x"}"#, "not an object of strings"),
         ] {
             let message = parse_reply(text).expect_err(text);
             assert!(message.contains(expected), "{text}: {message}");

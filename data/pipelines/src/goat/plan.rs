@@ -4,8 +4,8 @@ use std::path::Path;
 
 use tooltune_synth::graph::NamedEdge;
 
-use super::asking::{StageInput, shown_document};
 use super::items::{CalledTask, ParsedApi, Task};
+use super::stage_prompts::{StageInput, shown_document};
 use super::{
     CALLS, EXECUTE, FILTER, GRAPH, GoatPipeline, PARSE, QUERY, RESPONSE, SUB_QUERIES, SUBGRAPHS,
     calls, execute, graph, parse, prompts, words,
@@ -63,12 +63,11 @@ impl Planner<'_> {
         self.plans.push(plan);
     }
 
-    /// Adds an upper bound for a stage: a number of requests with this prompt, plus a number of
-    /// documents and results in it.
+    /// Adds an upper bound for a stage; `bound` describes its requests and their prompts.
     fn add_upper_bound(&mut self, stage: &'static str, bound: Bound) -> Result<(), PipelineError> {
         let options = &self.pipeline.options;
-        let n_stored = StagePlan::n_first(stage, &self.journal).min(bound.n_requests);
-        let n_left = bound.n_requests - n_stored;
+        let n_stored = StagePlan::n_first_replies(stage, &self.journal).min(bound.n_requests);
+        let n_remaining = bound.n_requests - n_stored;
         let mut frame = 0;
         for name in bound.prompts {
             let file = prompts::PROMPTS.iter().find(|file| file.name == *name);
@@ -87,7 +86,7 @@ impl Planner<'_> {
             + bound.n_documents * longest
             + bound.n_results * options.output_limit
             + bound.n_replies * options.reply_tokens;
-        let mut plan = StagePlan::upper_bound(stage, n_left, tokens, options.reply_tokens);
+        let mut plan = StagePlan::upper_bound(stage, n_remaining, tokens, options.reply_tokens);
         plan.n_requests = bound.n_requests;
         plan.n_stored = n_stored;
         plan.n_api_calls = bound.n_api_calls;
@@ -95,9 +94,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A completed stage makes no API calls.
+    /// Adds a completed stage, which sends nothing and calls no API.
     fn add_done(&mut self, stage: &'static str) {
-        let n_stored = StagePlan::n_first(stage, &self.journal);
+        let n_stored = StagePlan::n_first_replies(stage, &self.journal);
         let mut plan = StagePlan::upper_bound(stage, 0, 0, 0);
         plan.n_requests = n_stored;
         plan.n_stored = n_stored;
@@ -171,8 +170,8 @@ impl Planner<'_> {
         } else {
             let n_requests = match &tasks {
                 Some(tasks) => {
-                    let of_task = |task: &Task| calls::n_requests(task, self.input());
-                    tasks.iter().map(of_task).sum()
+                    let n_task_requests = |task: &Task| calls::n_requests(task, self.input());
+                    tasks.iter().map(n_task_requests).sum()
                 }
                 // The first call of a task needs one request, each other call two.
                 None => most_rows.saturating_mul((2 * most_calls).saturating_sub(1)),

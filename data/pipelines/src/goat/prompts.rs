@@ -2,9 +2,9 @@
 //!
 //! # Source
 //!
-//! GOAT, Figures 13 to 20, in our own words. Each asks for the reasoning before the result.
+//! GOAT, Figures 13 to 20, in our own words. Each prompt asks for the reasoning before the result.
 
-use crate::ask::AGAIN_PROMPT;
+use crate::ask::RETRY_PROMPT;
 use crate::prompts::PromptFile;
 
 pub(super) const PARSE: &str = "parse";
@@ -82,5 +82,5 @@ pub const PROMPTS: &[PromptFile] = &[
         variables: &["query", "steps"],
         source: include_str!("../../../../configs/prompts/goat/response.jinja"),
     },
-    AGAIN_PROMPT,
+    RETRY_PROMPT,
 ];

@@ -67,7 +67,7 @@ const REJECT: &str = "reject";
 /// Maximum number of characters of an output shown in a review.
 const SHOWN_OUTPUT: usize = 600;
 
-/// The lines of an empty review, with the content to judge.
+/// The lines of an empty review, with the content of the rows to judge.
 pub fn review_lines(rows: &[Trajectory]) -> Vec<ReviewLine> {
     let line = |row: &Trajectory| ReviewLine {
         id: row.id.clone(),
@@ -158,7 +158,7 @@ fn each_has_an_id(rows: &[Trajectory]) -> Result<(), PipelineError> {
     for row in rows {
         if row.id.is_empty() || !ids.insert(row.id.as_str()) {
             return Err(PipelineError::Usage(format!(
-                "the id {:?} is empty, or that of two rows; a review needs one of its own for each \
+                "the id {:?} is empty or not unique; a review needs a unique id for each \
                  row",
                 row.id
             )));
@@ -237,7 +237,7 @@ fn apply_edits(row: &Trajectory, line: &ReviewLine) -> Result<Option<Trajectory>
         .chain(edited.calls.iter().map(|call| &call.sub_query))
         .any(|text| text.trim().is_empty())
     {
-        return Err(format!("a text of {id} is empty; fill it in"));
+        return Err(format!("a field of {id} is empty; fill it in"));
     }
     find_origins_again(&mut edited);
     Ok(Some(edited))

@@ -59,9 +59,9 @@ impl Splits {
 
 /// Assigns each row to one split, depending only on the rows, the shares and the seed.
 ///
-/// A split has at most its share. The tools of `hold_out` are held out whatever their share is;
-/// without them, tools are held out one by one while their rows fit. A sub-graph is held out as a
-/// whole, and only if training keeps a row with each of its tools.
+/// A split has at most its share of the rows, except that the tools of `hold_out` are always held
+/// out. If `hold_out` is empty, tools are held out one by one while their rows fit. A sub-graph is
+/// held out as a whole, and only if training keeps a row with each of its tools.
 pub fn split(
     rows: Vec<Trajectory>,
     catalogue: &ApiCatalogue,
@@ -149,7 +149,7 @@ fn units(
     };
     let calls = rows.iter().flat_map(|row| &row.calls);
     let tools: BTreeSet<String> = calls.map(|call| tool(&call.name)).collect();
-    let of_row = |row: &Trajectory| -> BTreeSet<String> {
+    let row_tools = |row: &Trajectory| -> BTreeSet<String> {
         let names = row.calls.iter().map(|call| &call.name);
         names
             .map(|name| {
@@ -162,7 +162,7 @@ fn units(
             })
             .collect()
     };
-    rows.iter().map(of_row).collect()
+    rows.iter().map(row_tools).collect()
 }
 
 /// Draws units in random order, keeping each one that still fits.

@@ -7,8 +7,8 @@ use tooltune_synth::graph::{
     NamedEdge, NamedGraph, SubgraphSizes, connected_subgraphs, execution_order,
 };
 
-use super::asking::StageInput;
 use super::items::Task;
+use super::stage_prompts::StageInput;
 use crate::error::PipelineError;
 use crate::report::Dropped;
 use crate::run::StageResult;

@@ -1,4 +1,4 @@
-//! Runs the whole pipeline over the invented world, with a rule-based model.
+//! Runs the whole pipeline on the synthetic world, with a rule-based model.
 
 mod bench;
 mod oracle;
@@ -21,8 +21,8 @@ use crate::generator::{Generator, GeneratorFailure, Prompt, PromptResult, Reply}
 use crate::journal::JOURNAL_FILE;
 use crate::run::Limits;
 
-/// One in this many first replies is not JSON.
-const SLIPS: u64 = 50;
+/// One in `REPLIES_PER_SLIP` first replies is not JSON.
+const REPLIES_PER_SLIP: u64 = 50;
 
 /// The oracle as a model, counting its prompts.
 struct Model {
@@ -54,8 +54,9 @@ impl Generator for Model {
                 ..(*prompt).clone()
             };
             let is_first = original_prompt.text == prompt.text;
-            let slips =
-                is_first && number(&format!("slip {}", original_prompt.text)).is_multiple_of(SLIPS);
+            let slips = is_first
+                && number(&format!("slip {}", original_prompt.text))
+                    .is_multiple_of(REPLIES_PER_SLIP);
             let text = if slips {
                 "I would rather not.".to_owned()
             } else {
@@ -82,7 +83,7 @@ impl Generator for Model {
     }
 }
 
-/// The invented world, counting its calls.
+/// The synthetic world, counting its calls.
 struct CountedExecutor<'a> {
     world: GoatExecutor,
     calls: &'a RefCell<BTreeMap<String, (usize, bool)>>,
@@ -242,8 +243,8 @@ fn precision_and_recall(file: &str, truth: &BTreeSet<String>) -> (f64, f64) {
         .lines()
         .map(|line| serde_json::from_str::<NamedEdge>(line).unwrap());
     let edges: BTreeSet<String> = edges.map(|edge| edge.label()).collect();
-    let n_right = edges.intersection(truth).count() as f64;
-    (n_right / edges.len() as f64, n_right / truth.len() as f64)
+    let n_true = edges.intersection(truth).count() as f64;
+    (n_true / edges.len() as f64, n_true / truth.len() as f64)
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn documents_become_trajectories_and_each_filter_raises_precision() {
         "{:?}",
         execute.dropped
     );
-    // At most two calls per edge, and each call is made once, whatever needs it.
+    // At most two calls per edge, and each call is made only once.
     assert!(execute.counts["API calls"] <= 2 * execute.n_in);
     assert!(work.calls.borrow().values().all(|(n, _)| *n == 1));
 
@@ -441,14 +442,17 @@ fn a_plan_sends_nothing_and_is_exact_for_existing_items_else_a_bound() {
     let plan_after = plan(&work);
     for (stage, plan) in &plan_before {
         let report = outcome.report.stage(stage).unwrap();
-        let n_first = report.requests.n_replies - report.requests.n_asked_again;
-        assert!(n_first <= plan.n_requests, "{stage}: {n_first} {plan:?}");
+        let n_first_replies = report.requests.n_replies - report.requests.n_asked_again;
+        assert!(
+            n_first_replies <= plan.n_requests,
+            "{stage}: {n_first_replies} {plan:?}"
+        );
         let n_calls = report.counts.get("API calls").copied().unwrap_or(0);
         assert!(n_calls <= plan.n_api_calls, "{stage}");
         let stage_plan = &plan_after[stage];
         assert_eq!(
             (stage_plan.n_requests, stage_plan.n_stored),
-            (n_first, n_first),
+            (n_first_replies, n_first_replies),
             "{stage}"
         );
         assert_eq!(

@@ -24,7 +24,7 @@ const HOLDS: &str = "holds";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeTruth {
     /// Edges with known truth.
-    settled: BTreeMap<String, bool>,
+    labelled: BTreeMap<String, bool>,
     /// Number of edges of the over-complete graph.
     n_complete: usize,
 }
@@ -34,15 +34,15 @@ pub struct EdgeTruth {
 pub struct EdgeScores {
     /// The stage; `all` before the first one.
     pub stage: &'static str,
-    /// Number of edges that it kept.
+    /// Number of edges that the stage kept.
     pub n_edges: usize,
     /// Number of these edges with known truth.
-    pub n_settled: usize,
+    pub n_labelled: usize,
     /// Number of these edges that hold.
-    pub n_right: usize,
+    pub n_true: usize,
     /// Fraction of the edges with known truth that hold.
     pub precision: Option<f64>,
-    /// Fraction of the edges that hold that it kept.
+    /// Fraction of all edges that hold that the stage kept.
     pub recall: Option<f64>,
 }
 
@@ -80,7 +80,7 @@ impl EdgeTruth {
             {
                 return Err(truth_error(
                     &location,
-                    "an earlier line says the opposite of this edge",
+                    "an earlier line has the opposite label for this edge",
                 ));
             }
         }
@@ -91,7 +91,7 @@ impl EdgeTruth {
             )));
         }
         Ok(Self {
-            settled: labels,
+            labelled: labels,
             n_complete: n_complete(catalogue),
         })
     }
@@ -111,51 +111,51 @@ impl EdgeTruth {
         Ok(scores)
     }
 
-    fn n_true(&self) -> usize {
-        self.settled.values().filter(|is_true| **is_true).count()
+    fn n_true_edges(&self) -> usize {
+        self.labelled.values().filter(|is_true| **is_true).count()
     }
 
     fn is_partial(&self) -> bool {
-        self.settled.values().any(|is_true| !is_true)
+        self.labelled.values().any(|is_true| !is_true)
     }
 
     fn total_scores(&self) -> EdgeScores {
-        let n_settled = match self.is_partial() {
-            true => self.settled.len(),
+        let n_labelled = match self.is_partial() {
+            true => self.labelled.len(),
             false => self.n_complete,
         };
-        self.score("all", self.n_complete, n_settled, self.n_true())
+        self.score("all", self.n_complete, n_labelled, self.n_true_edges())
     }
 
     fn stage_scores(&self, stage: &'static str, edges: &[NamedEdge]) -> EdgeScores {
         let edge_labels: BTreeSet<String> = edges.iter().map(NamedEdge::label).collect();
         let known: Vec<bool> = edge_labels
             .iter()
-            .filter_map(|label| self.settled.get(label).copied())
+            .filter_map(|label| self.labelled.get(label).copied())
             .collect();
-        let n_right = known.iter().filter(|is_true| **is_true).count();
-        let n_settled = match self.is_partial() {
+        let n_true = known.iter().filter(|is_true| **is_true).count();
+        let n_labelled = match self.is_partial() {
             true => known.len(),
             false => edge_labels.len(),
         };
-        self.score(stage, edge_labels.len(), n_settled, n_right)
+        self.score(stage, edge_labels.len(), n_labelled, n_true)
     }
 
     fn score(
         &self,
         stage: &'static str,
         n_edges: usize,
-        n_settled: usize,
-        n_right: usize,
+        n_labelled: usize,
+        n_true: usize,
     ) -> EdgeScores {
-        let part = |n: usize| (n > 0).then(|| n_right as f64 / n as f64);
+        let part = |n: usize| (n > 0).then(|| n_true as f64 / n as f64);
         EdgeScores {
             stage,
             n_edges,
-            n_settled,
-            n_right,
-            precision: part(n_settled),
-            recall: part(self.n_true()),
+            n_labelled,
+            n_true,
+            precision: part(n_labelled),
+            recall: part(self.n_true_edges()),
         }
     }
 }
@@ -212,7 +212,7 @@ mod tests {
             let truth = read(lines).expect("edges");
             let (total, stage) = (truth.total_scores(), truth.stage_scores(GRAPH, &edges));
             let numbers =
-                |truth_of: &EdgeScores| (truth_of.n_edges, truth_of.n_settled, truth_of.n_right);
+                |truth_of: &EdgeScores| (truth_of.n_edges, truth_of.n_labelled, truth_of.n_true);
             (
                 numbers(&total),
                 numbers(&stage),

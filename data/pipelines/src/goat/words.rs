@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::{Value, json};
 use tooltune_apis::Trajectory;
 
-use super::asking::{
-    Freedom, Question, StageInput, object_schema, parse_object, sentences_schema, shown_document,
-    shown_json, string_field,
-};
 use super::calls::results_of;
 use super::items::CalledTask;
 use super::origins::{new_facts, remove_stated};
+use super::stage_prompts::{
+    Question, Sampling, StageInput, object_schema, parse_object, sentences_schema, shown_document,
+    shown_json, string_field,
+};
 use super::{QUERY, RESPONSE, SUB_QUERIES, prompts};
 use crate::ask::ItemPrompt;
 use crate::error::PipelineError;
@@ -24,7 +24,7 @@ const SAME_QUERY: &str = "same query as an earlier row";
 const UNUSABLE: &str = "training would reject the row";
 const WITHOUT_FACTS: &str = "rows without facts: the answer states no value of the final outputs";
 
-/// The schema of a thought and a text, which may be long.
+/// The schema of an object with a thought and a field that may be long.
 fn thought_and_field(name: &'static str) -> Value {
     let properties = [
         ("thought".to_owned(), sentences_schema()),
@@ -65,7 +65,7 @@ pub(super) fn sub_queries(
                         ("results", &shown_json(&results)),
                     ],
                     schema: thought_and_field("instruction"),
-                    freedom: Freedom::None,
+                    sampling: Sampling::Greedy,
                 },
             )?);
         }
@@ -73,7 +73,7 @@ pub(super) fn sub_queries(
     Ok(item_prompts)
 }
 
-/// Requests the sub-queries; a task with a missing one is dropped.
+/// Requests the sub-queries; a task is dropped if one of its sub-queries is missing.
 pub(super) fn ask_sub_queries(
     run: &mut Run<'_>,
     tasks: Vec<CalledTask>,
@@ -120,14 +120,14 @@ pub(super) fn queries(
                 prompt: prompts::QUERY,
                 values: &[("sub_queries", &shown_json(&json!(steps)))],
                 schema: thought_and_field("query"),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )
     };
     tasks.iter().map(question).collect()
 }
 
-/// Requests the queries; of equal ones, the first is kept.
+/// Requests the queries. If several are equal, only the first is kept.
 pub(super) fn ask_queries(
     run: &mut Run<'_>,
     input: StageInput<'_>,
@@ -180,7 +180,7 @@ pub(super) fn responses(
                     ("steps", &shown_json(&Value::Array(steps))),
                 ],
                 schema: thought_and_field("final_answer"),
-                freedom: Freedom::None,
+                sampling: Sampling::Greedy,
             },
         )
     };

@@ -29,29 +29,29 @@ impl JournalHeader {
         }
     }
 
-    /// Parses the first line if it is undamaged.
+    /// Parses the first line, if it is undamaged.
     ///
     /// # Errors
     ///
     /// The reason, for a message.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let head: Self = tooltune_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let is_whole =
+        let is_complete =
             (head.check.as_ref()).is_none_or(|check| *check == settings_digest(&head.settings));
-        match is_whole {
+        match is_complete {
             true => Ok(head),
             false => Err("its checksum does not match its settings".to_owned()),
         }
     }
 }
 
-/// Digest of the settings, independent of their order.
+/// Digest of the settings; the order of the settings does not matter.
 pub(super) fn settings_digest(settings: &Map<String, Value>) -> String {
     let sorted: BTreeMap<&String, &Value> = settings.iter().collect();
     check_of_value(&sorted)
 }
 
-/// A line with a reply.
+/// A line with the result of a request.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) key: String,
@@ -82,7 +82,7 @@ impl Line {
         }
     }
 
-    /// Parses a line if it is complete and undamaged.
+    /// Parses a line, if it is complete and undamaged.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let line: Self = tooltune_json::from_slice(bytes).ok()?;
         (line.check == line.digest()).then_some(line)

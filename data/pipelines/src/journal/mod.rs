@@ -1,4 +1,4 @@
-//! Stores replies on disk as they arrive, so that no request is paid for twice.
+//! Stores replies on disk as they arrive, so that no answered request is sent again.
 //!
 //! Each line has a checksum, so a damaged line loses only its own reply, and a damaged first line
 //! loses none. A line is written completely before the next one, so a killed process loses nothing.
@@ -31,19 +31,19 @@ use crate::generator::{Reply, Unanswered};
 /// File name in the folder of a pipeline.
 pub const JOURNAL_FILE: &str = "journal.jsonl";
 
-/// Maximum number of unsynced lines; the next constant limits the time.
+/// Maximum number of unsynced lines, and the maximum time between syncs.
 const LINES_PER_SYNC: usize = 64;
-const LONGEST_UNSYNCED: Duration = Duration::from_secs(1);
+const MAX_UNSYNCED_TIME: Duration = Duration::from_secs(1);
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// It has a reply.
+    /// The reply to a prompt.
     Reply(Reply),
-    /// It has no reply and is not repeated.
+    /// The request failed and is not repeated.
     Unanswered(Unanswered),
-    /// It was not a prompt but, for example, an API call with this result.
+    /// The result of a step that is not a prompt, such as an API call.
     Output(Value),
 }
 
@@ -57,12 +57,12 @@ pub struct Journal {
     settings_digest: String,
     /// The file for new entries; `None` for a read-only journal.
     file: Option<File>,
-    /// Number of bytes of its complete lines.
+    /// Number of bytes of complete lines in the file.
     n_bytes: u64,
     entries: BTreeMap<String, Entry>,
     /// Number of repeated requests.
     n_replaced: usize,
-    /// Tokens of replaced replies: of prompts, and of replies.
+    /// Prompt tokens and reply tokens of replaced replies.
     replaced_tokens: (usize, usize),
     n_unsynced: usize,
     synced: Instant,
@@ -72,11 +72,11 @@ pub struct Journal {
 /// State of a file when it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileState {
-    Whole,
+    Complete,
     /// A crash cut off the last line.
-    Torn,
+    Truncated,
     /// The first line is missing or damaged.
-    Headless,
+    DamagedHeader,
 }
 
 impl Journal {
@@ -89,12 +89,12 @@ impl Journal {
     pub fn open(dir: &Path, settings: &Map<String, Value>) -> Result<Self, PipelineError> {
         std::fs::create_dir_all(dir).map_err(PipelineError::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let is_there = is_there(&path)?;
-        let (mut journal, state) = match is_there {
+        let exists = exists(&path)?;
+        let (mut journal, state) = match exists {
             true => Self::read(path, settings)?,
-            false => (Self::empty(path, settings), FileState::Headless),
+            false => (Self::empty(path, settings), FileState::DamagedHeader),
         };
-        if state == FileState::Headless {
+        if state == FileState::DamagedHeader {
             let bytes = journal.bytes()?;
             write_atomic(&journal.path, &bytes)
                 .map_err(PipelineError::io(&journal.path, "write"))?;
@@ -102,8 +102,8 @@ impl Journal {
         }
         let file = regular_file::open_own(&journal.path, OpenOptions::new().append(true));
         let file = file.map_err(PipelineError::io(&journal.path, "write"))?;
-        if state == FileState::Torn {
-            // Truncate, so that the next line starts at a line start.
+        if state == FileState::Truncated {
+            // Truncate, so that the next entry starts on a new line.
             let cut = file.set_len(journal.n_bytes);
             let cut = cut.and_then(|()| file.sync_data());
             cut.map_err(PipelineError::io(&journal.path, "write"))?;
@@ -112,7 +112,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal in `dir` read-only, to see the remaining work; empty if there is none.
+    /// Opens the journal in `dir` read-only, to plan the remaining work. It is empty if there is no
+    /// file.
     ///
     /// # Errors
     ///
@@ -122,7 +123,7 @@ impl Journal {
         settings: &Map<String, Value>,
     ) -> Result<Self, PipelineError> {
         let path = dir.join(JOURNAL_FILE);
-        match is_there(&path)? {
+        match exists(&path)? {
             true => Ok(Self::read(path, settings)?.0),
             false => Ok(Self::empty(path, settings)),
         }
@@ -163,7 +164,7 @@ impl Journal {
             let read_result = read_result.map_err(PipelineError::io(&journal.path, "read"))?;
             is_torn = read_result != BoundedRead::End && !line.ends_with(b"\n");
             if read_result == BoundedRead::End || is_torn {
-                // This program never writes after an incomplete line.
+                // An incomplete line is always the last one.
                 break;
             }
             number += 1;
@@ -187,7 +188,7 @@ impl Journal {
             match Line::read(bytes) {
                 Some(line) => {
                     n_replies += 1;
-                    if !journal.is_of_settings(&line, head.is_ok()) {
+                    if !journal.has_same_settings(&line, head.is_ok()) {
                         let reason = head.err().unwrap_or_default();
                         return Err(journal.foreign_line_error(number, reason));
                     }
@@ -212,10 +213,10 @@ impl Journal {
                     ":1: the line with the settings is damaged ({reason}); it is rewritten, and \
                      {n_replies} replies with these settings are kept"
                 ));
-                FileState::Headless
+                FileState::DamagedHeader
             }
-            (Ok(_), true) => FileState::Torn,
-            (Ok(_), false) => FileState::Whole,
+            (Ok(_), true) => FileState::Truncated,
+            (Ok(_), false) => FileState::Complete,
         };
         Ok((journal, state))
     }
@@ -228,8 +229,8 @@ impl Journal {
         self.entries.insert(key, entry);
     }
 
-    /// Removes an entry from memory, so that its request is sent again; the file keeps it until
-    /// then. Its tokens still count.
+    /// Removes an entry from memory, so that its request is sent again. The file keeps the entry,
+    /// and its tokens still count.
     pub(crate) fn forget(&mut self, key: &str) {
         let earlier = self.entries.remove(key);
         self.n_replaced += usize::from(earlier.is_some());
@@ -242,8 +243,8 @@ impl Journal {
         }
     }
 
-    /// Tokens of prompts and replies so far, including repeated requests. A server may report any
-    /// numbers.
+    /// Prompt tokens and reply tokens so far, including repeated requests. Sums saturate, because a
+    /// server may report any numbers.
     pub(crate) fn used_tokens(&self) -> (usize, usize) {
         let replies = self.entries.values().filter_map(|entry| match entry {
             Entry::Reply(reply) => Some((reply.n_prompt_tokens, reply.n_tokens)),
@@ -258,14 +259,14 @@ impl Journal {
         self.notes.push(format!("{}{text}", self.path.display()));
     }
 
-    /// Whether a reply belongs to the settings. A line of an earlier version does if the first line
-    /// matches.
-    fn is_of_settings(&self, line: &Line, has_head: bool) -> bool {
+    /// Whether a line was written with the current settings. A line of an earlier version has no
+    /// settings digest; it belongs to the settings of the first line.
+    fn has_same_settings(&self, line: &Line, has_head: bool) -> bool {
         let digest = line.settings.as_ref();
         digest.map_or(has_head, |settings| *settings == self.settings_digest)
     }
 
-    /// The error of a line that belongs, or may belong, to other settings.
+    /// The error for a line that was written, or may have been written, with other settings.
     fn foreign_line_error(&self, number: usize, head: String) -> PipelineError {
         let path = self.path.clone();
         match head.is_empty() {
@@ -318,13 +319,13 @@ impl Journal {
             .map(|(key, entry)| (key.as_str(), entry))
     }
 
-    /// Number of completed prompts, counting repetitions.
+    /// Number of requests whose result is stored, including repeated ones.
     pub fn n_requests(&self) -> usize {
         let is_request = |entry: &&Entry| !matches!(entry, Entry::Output(_));
         self.entries.values().filter(is_request).count() + self.n_replaced
     }
 
-    /// Number of results that are not replies to prompts.
+    /// Number of stored results that are not replies to prompts.
     pub fn n_outputs(&self) -> usize {
         let is_output = |entry: &&Entry| matches!(entry, Entry::Output(_));
         self.entries.values().filter(is_output).count()
@@ -355,7 +356,8 @@ impl Journal {
         let bytes = self.line(key, &entry)?;
         if let Some(file) = &mut self.file {
             if let Err(error) = file.write_all(&bytes) {
-                // A partial line would damage the next one; the next run removes it if this fails.
+                // A partial line would damage the next one. If truncating fails, the next run does
+                // it.
                 let _ = file.set_len(self.n_bytes);
                 return Err(PipelineError::io(&self.path, "write")(error));
             }
@@ -363,7 +365,7 @@ impl Journal {
         }
         self.insert(key.to_owned(), entry);
         self.n_unsynced += 1;
-        if self.n_unsynced >= LINES_PER_SYNC || self.synced.elapsed() > LONGEST_UNSYNCED {
+        if self.n_unsynced >= LINES_PER_SYNC || self.synced.elapsed() > MAX_UNSYNCED_TIME {
             self.sync()?;
         }
         Ok(())
@@ -379,7 +381,7 @@ impl Journal {
         if let Some(file) = &self.file {
             let loss = detect_loss(file, &self.path, self.n_bytes);
             match loss.map_err(PipelineError::io(&self.path, "read"))? {
-                Some(loss) => self.write_again(loss)?,
+                Some(loss) => self.rewrite(loss)?,
                 None if self.n_unsynced > 0 => file
                     .sync_data()
                     .map_err(PipelineError::io(&self.path, "write"))?,
@@ -392,7 +394,7 @@ impl Journal {
     }
 
     /// Rewrites a lost file from memory.
-    fn write_again(&mut self, loss: Loss) -> Result<(), PipelineError> {
+    fn rewrite(&mut self, loss: Loss) -> Result<(), PipelineError> {
         let bytes = self.bytes()?;
         let mut options = OpenOptions::new();
         options.append(true);
@@ -433,7 +435,7 @@ impl Journal {
     }
 }
 
-fn is_there(path: &Path) -> Result<bool, PipelineError> {
+fn exists(path: &Path) -> Result<bool, PipelineError> {
     regular_file::is_own_there(path).map_err(PipelineError::io(path, "read"))
 }
 

@@ -66,8 +66,8 @@ fn a_reopened_journal_has_its_replies_and_a_truncated_line_loses_only_its_own() 
     std::fs::write(&path, &complete_bytes).unwrap();
     let journal = reopen(dir.path());
     assert_eq!(journal.get("judge/2"), Some(&Entry::Unanswered(fault)));
-    let of_judge: Vec<&str> = journal.entries_of("judge/").map(|(key, _)| key).collect();
-    assert_eq!(of_judge, ["judge/1", "judge/2"]);
+    let judge_keys: Vec<&str> = journal.entries_of("judge/").map(|(key, _)| key).collect();
+    assert_eq!(judge_keys, ["judge/1", "judge/2"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::reply::excerpt;
 use crate::report::Dropped;
 use crate::run::StageResult;
 
-/// Checks all pairs in order; of equal pairs, the first is kept.
+/// Checks all pairs in order; duplicates of an earlier row are dropped.
 pub(super) fn check(
     pairs: Vec<WrittenPair>,
     demonstrations: &[Demonstration],

@@ -24,7 +24,7 @@ pub struct SetComplexity {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or contains other rows or none.
+/// The file cannot be read, has no rows, or has rows of another format.
 pub fn complexity_of_file(name: &str, file: &Path) -> Result<SetComplexity, PipelineError> {
     let mut statistics = SlotStatistics::new(|_| 0, SlotPrompt::default());
     for row in collect_rows(read_rows(file, DataFormat::Slot)?)? {

@@ -77,7 +77,7 @@ pub(super) fn judge(
     ))
 }
 
-/// Parses a verdict in the requested format, or in the formats that the paper's prompt leads to.
+/// Parses a verdict in the requested format, or in a format that the paper's prompt produces.
 fn parse_verdict(text: &str) -> Result<Verdict, String> {
     let answer = match reply::json_value(text) {
         Ok(Value::Bool(is_supported)) => {

@@ -1,13 +1,12 @@
-//! SLOT's data pipeline: a model writes pairs of a text and its JSON, with the paper's two
+//! SLOT's data pipeline: a model writes pairs of a text and its JSON, which pass the paper's two
 //! validations.
 //!
-//! A batch is drawn from five dimensions, one to three demonstrations and a temperature from 0 to
-//! 0.5. Its pairs are checked by rules, and a judge then decides whether the text supports the gold
-//! value. User-provided texts, such as those of ToTTo or of issues, are annotated by the model and
-//! pass through the same stages.
+//! The prompt of a batch is drawn from five dimensions, one to three demonstrations and a
+//! temperature from 0 to 0.5. The pairs are checked by rules, and a judge then decides whether the
+//! text supports the gold value. The model annotates user-provided texts, such as the texts of
+//! ToTTo or of issues, which then pass through the same stages.
 //!
-//! Duplicate rows are dropped before the judge is asked, because each of its verdicts costs a
-//! request.
+//! Duplicate rows are dropped before the judge sees them, because each verdict costs a request.
 
 mod check;
 mod complexity;
@@ -24,7 +23,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use self::rows::{Demonstration, UserText, WrittenPair};
-use crate::ask::{AGAIN_PROMPT, ItemPrompt, StagePlan};
+use crate::ask::{ItemPrompt, RETRY_PROMPT, StagePlan};
 use crate::error::PipelineError;
 use crate::generator::ModelInfo;
 use crate::journal::Journal;
@@ -109,11 +108,11 @@ pub const PROMPTS: &[PromptFile] = &[
         variables: &["input_text", "gold"],
         source: include_str!("../../../../configs/prompts/slot/judge.jinja"),
     },
-    AGAIN_PROMPT,
+    RETRY_PROMPT,
 ];
 
 /// Maximum number of rows per folder, because their prompts are kept in memory (a few kilobytes
-/// each). Eight times as many as in the paper.
+/// each). The limit is eight times the number of rows in the paper.
 const MAX_ROWS: usize = 1_000_000;
 
 /// Options of the pipeline.
@@ -151,7 +150,7 @@ pub struct Outcome {
     /// Remarks about the files and the replies.
     pub notes: Vec<String>,
     /// Whether the rows are complete.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 impl SlotPipeline {
@@ -213,7 +212,7 @@ impl SlotPipeline {
             Some(texts) => write::annotation_prompts(options, texts, demonstrations, &self.prompts),
             None => {
                 let batches = write::batches(options, demonstrations, &self.prompts)?;
-                Ok(batches.into_iter().map(|batch| batch.asked).collect())
+                Ok(batches.into_iter().map(|batch| batch.item_prompt).collect())
             }
         }
     }
@@ -294,16 +293,16 @@ impl SlotPipeline {
             settings,
             prompts,
         })?;
-        let is_whole = stages_of(&mut run, &options, &demonstrations, texts.as_deref())?;
+        let is_complete = stages_of(&mut run, &options, &demonstrations, texts.as_deref())?;
         Ok(Outcome {
             report: run.report().clone(),
             notes: run.notes(),
-            is_whole,
+            is_complete,
         })
     }
 }
 
-/// Whether the last stage is done.
+/// Runs the stages, and returns whether the last one is done.
 fn stages_of(
     run: &mut Run<'_>,
     options: &SlotOptions,

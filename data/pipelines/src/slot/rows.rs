@@ -51,7 +51,7 @@ pub struct CheckedRow {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Demonstration {
     pub(super) input_text: String,
-    /// The row as a JSON line.
+    /// The row as a JSON line, as shown in prompts.
     pub(super) shown: String,
 }
 
@@ -65,7 +65,7 @@ impl Demonstration {
     }
 }
 
-/// Number of built-in rows, with which a pipeline runs without any file.
+/// Number of built-in rows, so that a pipeline needs no file.
 const N_OWN_DEMONSTRATIONS: usize = 200;
 
 /// The rows of a file, or the built-in rows.
@@ -94,15 +94,15 @@ pub(super) fn demonstrations(file: Option<&Path>) -> Result<Vec<Demonstration>, 
     Ok(demonstrations)
 }
 
-/// The possible content of a text file.
+/// The entries that a text file may contain.
 const TEXTS: &str = "a text, an object with input_text or text, a table of ToTTo with \
                      sentence_annotations, or a GitHub issue with title and body";
 
 /// A user-provided text, or why it is skipped.
 pub(super) type UserText = Result<String, Dropped>;
 
-/// The texts of a file: JSON Lines or a JSON array, with entries as in [`TEXTS`]. The text of a
-/// ToTTo table is its first final sentence, the text of an issue is `## title` and its body.
+/// The texts of a JSON Lines file or JSON array with entries as in [`TEXTS`]. The text of a ToTTo
+/// table is its first final sentence; the text of an issue is `## title` and its body.
 ///
 /// # Errors
 ///

@@ -31,7 +31,7 @@ fn options(rows: usize) -> SlotOptions {
     }
 }
 
-/// A pair whose number, from a digest of the prompt, determines its defect.
+/// A pair; its number, from a digest of the prompt, selects its defect.
 fn pair(number: u64) -> Value {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let (schema, gold) = match number % 5 {
@@ -105,7 +105,7 @@ fn run(
             n_looks_left.get() > 0
         },
     })?;
-    assert!(outcome.is_whole);
+    assert!(outcome.is_complete);
     Ok(outcome.report)
 }
 
@@ -141,7 +141,7 @@ fn rows_are_generated_checked_and_judged_and_every_drop_is_counted() {
             .dropped
             .contains_key("the text does not support the gold")
     );
-    // The rows as training reads them.
+    // The rows, parsed as for training.
     let rows =
         collect_rows(read_rows(&dir.path().join(ROWS_FILE), DataFormat::Slot).unwrap()).unwrap();
     assert_eq!(rows.len(), judge.n_kept);
@@ -196,7 +196,7 @@ fn an_interrupted_pipeline_resumes_with_the_same_files() {
             assert!(matches!(error, PipelineError::Stopped { .. }), "{error}");
         }
         assert_eq!(files(dir.path()), files(complete.path()), "{n_looks}");
-        // Requests in flight at the end of the work are abandoned, and only they are sent again.
+        // Requests in flight at the interruption are abandoned, and only these are sent again.
         assert!(server.received().len() >= n_requests);
     }
 }
@@ -323,8 +323,5 @@ fn a_reply_without_json_is_requested_once_more_and_then_dropped() {
         (8, 4)
     );
     let dropped = &files(dir.path())["generated.dropped.jsonl"];
-    assert!(
-        dropped.contains("cut off at its limit of tokens"),
-        "{dropped}"
-    );
+    assert!(dropped.contains("cut off at the token limit"), "{dropped}");
 }

@@ -1,4 +1,4 @@
-//! Stage 1: a model writes pairs of a text and its JSON, or the JSON of user-provided texts.
+//! Stage 1: a model writes pairs of a text and its JSON, or only the JSON of user-provided texts.
 
 use serde_json::{Value, json};
 use tooltune_rows::batches::SeededRandom;
@@ -19,16 +19,16 @@ const BATCH_STREAM: u64 = 0x736C_6F74_6C6D_0000;
 /// Number of pairs per reply, as in the paper's prompt.
 pub(super) const PAIRS_PER_REQUEST: usize = 3;
 /// Maximum number of demonstrations per prompt; the minimum is one.
-const MOST_DEMONSTRATIONS: usize = 3;
+const MAX_DEMONSTRATIONS: usize = 3;
 /// Temperatures are drawn from 0 to 0.5 in steps of 1/20, so that a local model can batch requests
 /// of equal temperature.
 const TEMPERATURE_STEPS: usize = 20;
-const MOST_TEMPERATURE_STEPS: usize = 10;
+const MAX_TEMPERATURE_STEPS: usize = 10;
 
 /// A generation request.
 #[derive(Debug, Clone)]
 pub(super) struct Batch {
-    pub(super) asked: ItemPrompt,
+    pub(super) item_prompt: ItemPrompt,
     target: Target,
     n_pairs: usize,
 }
@@ -46,7 +46,7 @@ pub(super) fn batches(
         let n_pairs = PAIRS_PER_REQUEST.min(options.rows - batch_idx * PAIRS_PER_REQUEST);
         let examples = draw_demonstrations(demonstrations, &mut random);
         let target = Target::draw(&mut random);
-        let n_steps = random.below(MOST_TEMPERATURE_STEPS + 1);
+        let n_steps = random.below(MAX_TEMPERATURE_STEPS + 1);
         let text = prompts.render(
             GENERATE,
             &[
@@ -68,7 +68,7 @@ pub(super) fn batches(
         };
         let id = format!("batch-{:06}", batch_idx + 1);
         Ok(Batch {
-            asked: ItemPrompt { id, prompt },
+            item_prompt: ItemPrompt { id, prompt },
             target,
             n_pairs,
         })
@@ -78,7 +78,7 @@ pub(super) fn batches(
 
 /// One to three demonstrations, one per line.
 fn draw_demonstrations(demonstrations: &[Demonstration], random: &mut SeededRandom) -> String {
-    let n = 1 + random.below(MOST_DEMONSTRATIONS);
+    let n = 1 + random.below(MAX_DEMONSTRATIONS);
     let mut chosen = Vec::new();
     while chosen.len() < n.min(demonstrations.len()) {
         let idx = random.below(demonstrations.len());
@@ -93,12 +93,12 @@ fn draw_demonstrations(demonstrations: &[Demonstration], random: &mut SeededRand
     lines.join("\n")
 }
 
-/// Servers accept 31-bit seeds.
+/// Draws a sampler seed. Servers accept 31-bit seeds.
 fn sampler_seed(random: &mut SeededRandom) -> u64 {
     random.next_u64() >> 33
 }
 
-/// The schema of an object schema, as far as the next stage checks it.
+/// The schema of an object schema, as strict as the check of the next stage.
 fn object_schema() -> Value {
     json!({
         "type": "object",
@@ -128,16 +128,19 @@ fn pairs_schema(n_pairs: usize) -> Value {
     })
 }
 
-/// Requests all batches; missing pairs of a reply are listed as dropped.
+/// Requests all batches; pairs that are missing in a reply are listed as dropped.
 pub(super) fn generate(
     run: &mut Run<'_>,
     batches: &[Batch],
 ) -> Result<StageResult<WrittenPair>, PipelineError> {
-    let item_prompts: Vec<ItemPrompt> = batches.iter().map(|batch| batch.asked.clone()).collect();
+    let item_prompts: Vec<ItemPrompt> = batches
+        .iter()
+        .map(|batch| batch.item_prompt.clone())
+        .collect();
     let replies = run.ask(GENERATE, &item_prompts, &|_, text| parse_pairs(text))?;
     let mut results = Vec::new();
     for (batch, reply) in batches.iter().zip(replies) {
-        let id = |n: usize| format!("{}-{}", batch.asked.id, n + 1);
+        let id = |n: usize| format!("{}-{}", batch.item_prompt.id, n + 1);
         let pairs = match reply {
             Ok(pairs) => pairs,
             Err(dropped) => {
@@ -161,7 +164,8 @@ pub(super) fn generate(
         }
         for (n, pair) in pairs.into_iter().enumerate() {
             results.push(if n < batch.n_pairs {
-                let (target, temperature) = (batch.target.clone(), batch.asked.prompt.temperature);
+                let (target, temperature) =
+                    (batch.target.clone(), batch.item_prompt.prompt.temperature);
                 Ok(to_written_pair(
                     id(n),
                     pair,
@@ -181,7 +185,7 @@ pub(super) fn generate(
     Ok(StageResult::from_results(results))
 }
 
-/// The pairs of a reply: its list `parse_pairs`, a bare list, or consecutive objects.
+/// The pairs of a reply: its list `pairs`, a bare list, or consecutive objects.
 fn parse_pairs(text: &str) -> Result<Vec<Value>, String> {
     let is_pair = |value: &Value| value.get("gold").is_some() || value.get("input_text").is_some();
     let mut all_pairs = Vec::new();
@@ -198,7 +202,7 @@ fn parse_pairs(text: &str) -> Result<Vec<Value>, String> {
         }
     }
     if all_pairs.is_empty() {
-        // Gives the error for a reply without JSON, or with other JSON.
+        // Return the specific error of a reply without JSON, or with other JSON.
         reply::json_value(text)?;
         return Err(
             "the reply has no list \"pairs\" of objects with input_text, json_schema and \

@@ -1,4 +1,4 @@
-//! Pipelines whose prompts are answered by a real server, with and without errors.
+//! Pipelines with a real HTTP server, with and without errors.
 
 use std::sync::Mutex;
 
@@ -52,7 +52,7 @@ fn a_thousand_concurrent_requests_lose_no_reply_despite_server_errors() {
                 Answer::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{\"choices".to_vec())
             }
             (0, 5) => Answer::Raw(Vec::new()),
-            // Not retried by the client, but by the stage.
+            // The client does not retry this error, but the stage does.
             (0, 6) if n < 20 => Answer::html(200, "<html>a page</html>"),
             (0, 7) if n < 20 => Answer::json(200, &json!({"choices": [{}]})),
             _ => completion(&by_rule(&text)),
@@ -121,7 +121,7 @@ fn a_request_without_a_reply_drops_only_its_item_and_is_counted() {
     assert_eq!(
         server.received().len(),
         n_sent,
-        "what has no reply is not asked for again"
+        "a request without a reply is not sent again"
     );
 }
 

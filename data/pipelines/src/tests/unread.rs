@@ -1,4 +1,5 @@
-//! Replies that cannot be read, stages that keep nothing, and counts that a server makes up.
+//! Replies that cannot be parsed, stages that drop all items, and implausible token counts from
+//! servers.
 
 use super::*;
 
@@ -6,7 +7,7 @@ use super::*;
 struct FixedReply {
     text: &'static str,
     n_tokens: usize,
-    n_asked: Cell<usize>,
+    n_sent: Cell<usize>,
 }
 
 impl FixedReply {
@@ -14,7 +15,7 @@ impl FixedReply {
         Self {
             text,
             n_tokens: 1,
-            n_asked: Cell::new(0),
+            n_sent: Cell::new(0),
         }
     }
 }
@@ -36,7 +37,7 @@ impl Generator for FixedReply {
         take: &mut dyn FnMut(Option<PromptResult>) -> bool,
     ) -> Result<(), GeneratorFailure> {
         for number in 0..prompts.len() {
-            self.n_asked.set(self.n_asked.get() + 1);
+            self.n_sent.set(self.n_sent.get() + 1);
             let reply = Reply {
                 text: self.text.to_owned(),
                 n_prompt_tokens: self.n_tokens,
@@ -73,25 +74,25 @@ fn a_stage_without_a_parsable_reply_fails_and_ask_again_repeats_it() {
     assert!(!text.contains('\u{1b}'), "{text}");
     assert!(dir.path().join("doubled.dropped.jsonl").exists());
     assert!(read_report(dir.path()).unwrap().stages.is_empty());
-    let n_asked = teapot.n_asked.get();
-    // The replies are kept, and the same command says the same.
+    let n_sent = teapot.n_sent.get();
+    // The replies are kept, and the same command fails again.
     assert!(run(dir.path(), &teapot, &Setup::default()).is_err());
-    assert_eq!(teapot.n_asked.get(), n_asked);
+    assert_eq!(teapot.n_sent.get(), n_sent);
     let setup_again = Setup {
         ask_again: Some("double"),
         ..Setup::default()
     };
-    // The server is repaired.
+    // The server now works.
     let generator = RuleGenerator::default();
     let report = run(dir.path(), &generator, &setup_again).unwrap();
     assert_eq!(report.stage("double").unwrap().n_kept, 11);
-    let n_asked = generator.asked.borrow().len();
-    // What can be read by now is not asked for again, and the one that cannot is.
+    let n_sent = generator.sent_prompts.borrow().len();
+    // Parsable replies are not requested again; the unparsable one is.
     let report = run(dir.path(), &generator, &setup_again).unwrap();
     assert_eq!(report.stage("double").unwrap().n_kept, 11);
-    assert_eq!(generator.asked.borrow().len(), n_asked + 2);
+    assert_eq!(generator.sent_prompts.borrow().len(), n_sent + 2);
     run(dir.path(), &generator, &Setup::default()).unwrap();
-    assert_eq!(generator.asked.borrow().len(), n_asked + 2);
+    assert_eq!(generator.sent_prompts.borrow().len(), n_sent + 2);
     let complete_dir = tempfile::tempdir().unwrap();
     run(
         complete_dir.path(),
@@ -99,7 +100,7 @@ fn a_stage_without_a_parsable_reply_fails_and_ask_again_repeats_it() {
         &Setup::default(),
     )
     .unwrap();
-    // All but the counts, which tell of the requests in vain.
+    // The report differs, because it counts the repeated requests.
     let without_report = |dir: &Path| {
         let mut files = files(dir);
         files.remove(REPORT_FILE);
@@ -141,10 +142,10 @@ fn a_stage_without_kept_items_fails_with_the_drop_reasons() {
     });
     let error = result.unwrap_err().to_string();
     assert!(
-        error.contains("stage double keeps none of 2: 2 below the threshold"),
+        error.contains("stage double dropped all 2 items (2 below the threshold)"),
         "{error}"
     );
-    // What is given nothing keeps nothing.
+    // A stage without input keeps no item, which is not an error.
     let result = run.stage("double", |_| Ok(StageResult::<u64>::from_results([])));
     assert_eq!(result.unwrap(), Some(Vec::new()));
 }
@@ -165,7 +166,7 @@ fn token_counts_saturate_instead_of_passing_a_budget() {
     };
     let error = run(dir.path(), &generator, &setup).unwrap_err();
     assert!(matches!(error, PipelineError::Budget { .. }), "{error}");
-    let n_asked = generator.n_asked.get();
+    let n_sent = generator.n_sent.get();
     assert!(run(dir.path(), &generator, &setup).is_err());
-    assert_eq!(generator.n_asked.get(), n_asked);
+    assert_eq!(generator.n_sent.get(), n_sent);
 }

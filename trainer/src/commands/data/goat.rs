@@ -125,8 +125,8 @@ fn print_scores(dir: &Path, truth: &EdgeTruth) -> Result<(), Error> {
         stages.add_row([
             score.stage.to_owned(),
             score.n_edges.to_string(),
-            score.n_settled.to_string(),
-            score.n_right.to_string(),
+            score.n_labelled.to_string(),
+            score.n_true.to_string(),
             cell(score.precision),
             cell(score.recall),
         ]);

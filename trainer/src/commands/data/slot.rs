@@ -53,7 +53,7 @@ pub(in crate::commands) fn run(
     print_notes(&outcome.notes)?;
     print_report(&args.pipeline, &outcome.report)?;
     let n_rows = outcome.report.stages.last().map_or(0, |stage| stage.n_kept);
-    if !outcome.is_whole || n_rows == 0 {
+    if !outcome.is_complete || n_rows == 0 {
         return Ok(());
     }
     compare(&args.pipeline.output, others)

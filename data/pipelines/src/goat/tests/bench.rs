@@ -1,4 +1,4 @@
-//! Tests of the benchmark features: other values, held-out tools, and human verdicts.
+//! Tests of the benchmark features: different values, held-out tools, and human verdicts.
 
 use std::collections::BTreeSet;
 
@@ -53,15 +53,18 @@ fn rows_are_regenerated_from_the_same_sub_graphs_with_other_values() {
     assert!(calls.requests.n_replies <= bound.n_requests + calls.requests.n_asked_again);
     assert!(outcome.report.stage(PARSE).is_none());
 
-    let (learned, redone) = (
+    let (training_rows, redone) = (
         work.rows("run/train.jsonl"),
         work.rows("seen/test_seen.jsonl"),
     );
     assert!(redone.len() > 10, "{:?}", outcome.report);
     assert_eq!(outcome.data_set.unwrap().splits.test_seen, redone);
-    let queries: BTreeSet<&String> = learned.iter().map(|row| &row.query).collect();
+    let queries: BTreeSet<&String> = training_rows.iter().map(|row| &row.query).collect();
     for row in &redone {
-        let earlier = learned.iter().find(|earlier| earlier.id == row.id).unwrap();
+        let earlier = training_rows
+            .iter()
+            .find(|earlier| earlier.id == row.id)
+            .unwrap();
         assert_eq!(apis(row), apis(earlier));
         let arguments = |row: &Trajectory| -> Vec<_> {
             row.calls
@@ -79,12 +82,12 @@ fn rows_are_regenerated_from_the_same_sub_graphs_with_other_values() {
         (files, n_asked)
     );
 
-    let of_seen = GoatOptions {
+    let seen_options = GoatOptions {
         seen_from: Some(work.dir.path().join("seen")),
         ..work.options()
     };
     let message = work
-        .run_with_options(of_seen, "third")
+        .run_with_options(seen_options, "third")
         .unwrap_err()
         .to_string();
     assert!(
@@ -162,7 +165,7 @@ fn a_review_keeps_accepted_rows_and_edits_only_texts() {
         line["verdict"] = json!("accept");
     }
     lines[0]["verdict"] = json!("reject");
-    lines[0]["reason"] = json!("nobody asks that");
+    lines[0]["reason"] = json!("unrealistic request");
     // A query that states a value of an earlier output removes the argument's origin.
     let row_idx = rows
         .iter()
@@ -187,7 +190,7 @@ fn a_review_keeps_accepted_rows_and_edits_only_texts() {
         (reviewed.n_accepted, reviewed.n_edited),
         (rows.len() - 2, 1)
     );
-    assert_eq!(reviewed.rejected["nobody asks that"], 1);
+    assert_eq!(reviewed.rejected["unrealistic request"], 1);
     let edited = reviewed
         .rows
         .iter()

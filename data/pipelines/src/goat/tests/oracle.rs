@@ -1,7 +1,7 @@
-//! A rule-based model that knows the invented world and answers every prompt of the pipeline.
+//! A rule-based model that knows the synthetic world and answers every prompt of the pipeline.
 //!
-//! It is right about edges, except for some wrong ones that the execution should reject, and it
-//! knows existing arguments. Its answer depends only on the prompt and the seed.
+//! It judges edges correctly, except for some wrong ones that stage `execute` should reject, and it
+//! knows valid arguments. Its answers depend only on the prompt and the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,14 @@ use tooltune_agents::executors::global_functions;
 use tooltune_apis::ApiDocument;
 use tooltune_synth::goat::{self, GoatSplit, GoatSynthOptions};
 
-/// The global functions, the source of their first number, and its description.
+/// The global functions, the API that provides their first number, and the description of this
+/// number.
 const GLOBAL: [&str; 2] = ["global/compare", "global/difference"];
 const DEGREES_OF: &str = "TownDesk/Town Weather";
 const DEGREES: &str = "the temperature in degrees in the town";
 
-/// One in this many wrong edges is confirmed.
-const HOPES: u64 = 12;
+/// One in `WRONG_EDGES_PER_CONFIRMATION` wrong edges is confirmed.
+const WRONG_EDGES_PER_CONFIRMATION: u64 = 12;
 
 #[derive(Debug)]
 pub(super) struct Oracle {
@@ -98,10 +99,11 @@ impl Oracle {
                 tag_text(text, "parameter"),
             );
             let path = self.edges.get(&edge);
-            let hope = number(&format!("{edge:?}")).is_multiple_of(HOPES);
+            let is_confirmed =
+                number(&format!("{edge:?}")).is_multiple_of(WRONG_EDGES_PER_CONFIRMATION);
             return json!({
                 "reason": path.map_or("somewhere", String::as_str),
-                "connectable": path.is_some() || hope,
+                "connectable": path.is_some() || is_confirmed,
             });
         }
         if starts_with("Write the arguments of a call of this API") {
@@ -147,8 +149,8 @@ impl Oracle {
         }
         if starts_with("Complete the arguments") {
             let mut arguments = self.sample(&name(text, "api"), seed);
-            if let Value::Object(settled) = value(text, "arguments") {
-                arguments.extend(settled);
+            if let Value::Object(labelled) = value(text, "arguments") {
+                arguments.extend(labelled);
             }
             return Value::Object(arguments);
         }

@@ -1,4 +1,4 @@
-//! Common parts of all stages' prompts: building, showing values, and parsing replies.
+//! Builds the prompts of all stages, shows values in prompts, and parses replies.
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::executors::CallResult;
@@ -14,10 +14,10 @@ use crate::generator::Prompt;
 use crate::prompts::{Prompts, digest};
 use crate::reply;
 
-/// Length of the digest used as a sampler seed: servers accept 31-bit seeds.
+/// Number of hexadecimal digits in a sampler seed, because servers accept 31-bit seeds.
 const SEED_CHARS: usize = 8;
 
-/// Maximum number of characters of a few sentences, for constrained decoding.
+/// Maximum length of a free-text field in a constrained reply.
 const SENTENCES_CHARS: usize = 400;
 
 /// The input of every stage.
@@ -25,17 +25,18 @@ const SENTENCES_CHARS: usize = 400;
 pub(super) struct StageInput<'a> {
     pub(super) options: &'a GoatOptions,
     pub(super) catalogue: &'a ApiCatalogue,
-    /// The run whose rows are generated again, if there is one.
+    /// The earlier run whose rows are generated again, if there is one.
     pub(super) earlier: Option<&'a EarlierRun>,
 }
 
-/// Sampling freedom of a reply.
+/// How the reply to a prompt is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freedom {
-    /// The most likely text: for judgements, or descriptions of given values.
-    None,
-    /// Sampled: for invented values, which should differ between items.
-    Invents,
+pub(super) enum Sampling {
+    /// Greedy decoding, for judgements and for descriptions of given values.
+    Greedy,
+    /// Sampled at the temperature of the options, for made-up values that should differ between
+    /// items.
+    Sampled,
 }
 
 /// A question before its prompt is rendered.
@@ -44,34 +45,34 @@ pub(super) struct Question<'q> {
     pub(super) prompt: &'static str,
     pub(super) values: &'q [(&'q str, &'q str)],
     pub(super) schema: Value,
-    pub(super) freedom: Freedom,
+    pub(super) sampling: Sampling,
 }
 
 impl StageInput<'_> {
-    /// The document of an API.
+    /// The API document with this name.
     ///
     /// # Errors
     ///
-    /// There is none, because a file of a stage was edited manually.
+    /// No document has this name. This happens if a stage file was edited.
     pub(super) fn document(&self, name: &str) -> Result<&ApiDocument, PipelineError> {
         self.catalogue.get(name).ok_or_else(|| {
             let hint = self.catalogue.hint(name);
             PipelineError::Usage(format!(
-                "no document is named {name:?}{hint}; correct the name in the stage file that contains it"
+                "no document is named {name:?}{hint}. Correct the name in the stage file that contains it"
             ))
         })
     }
 
-    /// Renders a question.
+    /// Renders the prompt of a question.
     pub(super) fn ask(
         &self,
         prompts: &Prompts,
         question: Question<'_>,
     ) -> Result<ItemPrompt, PipelineError> {
         let options = self.options;
-        let (temperature, seed) = match question.freedom {
-            Freedom::None => (0.0, options.seed),
-            Freedom::Invents => (
+        let (temperature, seed) = match question.sampling {
+            Sampling::Greedy => (0.0, options.seed),
+            Sampling::Sampled => (
                 options.temperature,
                 sampler_seed(options.seed, &question.id),
             ),
@@ -120,14 +121,14 @@ pub(super) fn shown_json(value: &Value) -> String {
     dumps(value, Style::Indented(2))
 }
 
-/// The schema of a few sentences. Under this constraint a small model stops, instead of repeating
-/// itself until its reply is cut off.
+/// The schema of a free-text field. Its length limit stops small models that would otherwise repeat
+/// themselves until the token limit.
 pub(super) fn sentences_schema() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": SENTENCES_CHARS})
 }
 
-/// The schema of an object of strings, all required.
-pub(super) fn texts_schema(names: &[&str]) -> Value {
+/// The schema of an object of strings, all of them required.
+pub(super) fn string_object_schema(names: &[&str]) -> Value {
     let properties: Map<String, Value> = names
         .iter()
         .map(|name| ((*name).to_owned(), sentences_schema()))
@@ -151,7 +152,7 @@ pub(super) fn arguments_schema(document: &ApiDocument) -> Value {
     schema["properties"]["arguments"].take()
 }
 
-/// The schema of some arguments of a call, all required.
+/// The schema of the given arguments of a call, all of them required.
 pub(super) fn some_arguments_schema(document: &ApiDocument, names: &[&str]) -> Value {
     let full_schema = arguments_schema(document);
     let properties = names.iter().map(|name| {
@@ -165,15 +166,15 @@ pub(super) fn some_arguments_schema(document: &ApiDocument, names: &[&str]) -> V
 pub(super) fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
     match reply::json_value(text)? {
         Value::Object(fields) => Ok(fields),
-        _ => Err("the reply is no JSON object".to_owned()),
+        _ => Err("the reply is not a JSON object".to_owned()),
     }
 }
 
-/// A string in a reply.
+/// The string in a field of a reply.
 pub(super) fn string_field(fields: &Map<String, Value>, name: &str) -> Result<String, String> {
     match fields.get(name).map(Value::as_str) {
         Some(Some(text)) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
-        Some(_) => Err(format!("\"{name}\" is no text, or an empty one")),
+        Some(_) => Err(format!("\"{name}\" is not a string, or is empty")),
         None => Err(format!("the reply has no \"{name}\"")),
     }
 }
@@ -257,7 +258,7 @@ pub(super) fn parse_verdict(text: &str) -> Result<Verdict, String> {
 pub(super) fn unusable_reason(result: &CallResult) -> Option<(&'static str, String)> {
     match &result.exception {
         Some(exception) => Some(("failed", exception.clone())),
-        None if result.output.is_null() => Some(("gave nothing", String::new())),
+        None if result.output.is_null() => Some(("returned null", String::new())),
         None => None,
     }
 }
