@@ -1,10 +1,11 @@
-//! An agent loop from query to answer as a state machine, without a model: it emits requests and is
-//! fed the results.
+//! An agent loop from query to answer, as a state machine without a model: it emits requests, and
+//! the caller feeds it the results.
 //!
-//! Reading a request changes nothing and may be repeated; feeding a result advances the loop. One
-//! caller can therefore drive many loops at once, batch their generations, and stop any of them at
-//! a deadline. Model output is never an error: a call that cannot be parsed, or names an unknown
-//! API, is a failed call with the reason as its result, and the loop continues (GOAT, section 4.1).
+//! Reading a request changes nothing, so it can be repeated; feeding a result advances the loop.
+//! One caller can therefore drive many loops at once, batch their generations, and stop any of them
+//! at a deadline. Model output is never an error: a call that cannot be parsed, or that names an
+//! unknown API, becomes a failed call with the reason as its result, and the loop continues (GOAT,
+//! section 4.1).
 
 use serde_json::{Map, Value};
 use tooltune_apis::{ApiCatalogue, ApiDocument};
@@ -14,7 +15,7 @@ use super::method::{ExampleKind, Method};
 use super::options::AgentLimits;
 use super::outcome::{AttemptedCall, EndReason, Failure, Outcome, Retrieval};
 use super::prompts::{Prompt, ShownCall, Task, one_line};
-use super::reading::{self, ParsedCall, ParsedStep, UnreadableCall};
+use super::reading::{self, CallParseError, ParsedCall, ParsedStep};
 use super::shown_result::shown_result;
 use super::text_schema::text_schema;
 use crate::executors::CallResult;
@@ -43,7 +44,7 @@ pub enum AgentRequest {
     Call {
         /// Name of the API; the catalogue contains it.
         name: String,
-        /// The arguments as the model wrote them, nested if the model saw a flat schema.
+        /// The arguments as the model wrote them; nested if the model saw a flat schema.
         arguments: Map<String, Value>,
     },
     /// The loop has ended.
@@ -99,7 +100,8 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Starts a loop that shows flat documents; calls are nested before they are made and recorded.
+    /// Starts a loop that shows flat documents. Calls are converted to the nested form before they
+    /// are made and recorded.
     pub fn with_flat_documents(
         method: Method,
         query: &str,
@@ -112,7 +114,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The next request; unchanged until the loop is fed.
+    /// The next request. It stays the same until the loop is fed.
     pub fn next(&self) -> AgentRequest {
         match &self.next {
             NextAction::Retrieve(text) => AgentRequest::Retrieve {
@@ -135,7 +137,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The JSON Schema of the requested text, if that is pure JSON: a plan of shown documents,
+    /// The JSON Schema of the requested text, if it must be pure JSON: a plan of shown documents,
     /// sub-queries, or a call of a shown document.
     pub fn text_schema(&self) -> Option<Value> {
         let NextAction::Generate(task) = self.next else {
@@ -245,7 +247,7 @@ impl<'a> Agent<'a> {
             Some(names) => self.outcome.plan = names,
             None => self.fail(
                 ExampleKind::Plan,
-                "this is no JSON array of API names",
+                "this is not a JSON array of API names",
                 text,
             ),
         }
@@ -270,7 +272,7 @@ impl<'a> Agent<'a> {
                     .filter_map(|text| reading::read_sub_query(text))
                     .collect();
             }
-            None => self.fail(kind, "this is no JSON array of sub-queries", text),
+            None => self.fail(kind, "this is not a JSON array of sub-queries", text),
         }
         if self.outcome.sub_queries.len() > self.limits.max_calls {
             let reason = format!(
@@ -302,7 +304,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn take_call(&mut self, task: Task, call: Result<ParsedCall, UnreadableCall>, text: &str) {
+    fn take_call(&mut self, task: Task, call: Result<ParsedCall, CallParseError>, text: &str) {
         if task == Task::Step {
             self.n_steps += 1;
         }
@@ -328,16 +330,16 @@ impl<'a> Agent<'a> {
                     self.feed_result(result);
                 }
             },
-            Err(unreadable) => {
-                self.fail(task.kind(), unreadable.reason, text);
+            Err(error) => {
+                self.fail(task.kind(), error.reason, text);
                 let planned = self.outcome.plan.get(self.calls.len()).cloned();
-                let result = CallResult::failure(unreadable.reason);
+                let result = CallResult::failure(error.reason);
                 self.calls.push(ShownCall::from_text(
                     text,
                     shown_result(&result, &self.limits),
                 ));
                 self.record(AttemptedCall {
-                    name: unreadable.name.or(planned),
+                    name: error.name.or(planned),
                     arguments: None,
                     raw: Some(shorten(text)),
                     output: result.output,
@@ -361,22 +363,22 @@ impl<'a> Agent<'a> {
     /// Continues after a plan, sub-queries or a call.
     fn next_step(&mut self) {
         let n_calls = self.calls.len();
-        let is_over = self.n_steps >= self.limits.max_steps;
+        let is_at_step_limit = self.n_steps >= self.limits.max_steps;
         self.next = match self.outcome.method {
             Method::Global => match self.outcome.plan.get(n_calls).cloned() {
                 None => NextAction::Generate(Task::Answer),
-                Some(name) => return self.go_to_planned(&name),
+                Some(name) => return self.start_planned_call(&name),
             },
             Method::GlobalId => match self.outcome.sub_queries.get(n_calls) {
                 None => NextAction::Generate(Task::Answer),
                 Some(sub_query) => NextAction::Retrieve(sub_query.clone()),
             },
-            Method::React if is_over => {
+            Method::React if is_at_step_limit => {
                 self.outcome.end = EndReason::StepLimit;
                 NextAction::Done
             }
             Method::React => NextAction::Generate(Task::Step),
-            Method::ReactId if is_over => {
+            Method::ReactId if is_at_step_limit => {
                 self.outcome.end = EndReason::StepLimit;
                 NextAction::Generate(Task::Answer)
             }
@@ -384,8 +386,8 @@ impl<'a> Agent<'a> {
         };
     }
 
-    /// A planned name that is unknown becomes a failed call without arguments.
-    fn go_to_planned(&mut self, name: &str) {
+    /// Handles the next planned name. An unknown name becomes a failed call without arguments.
+    fn start_planned_call(&mut self, name: &str) {
         match self
             .catalogue_name(name)
             .and_then(|name| self.catalogue.get(&name))
@@ -412,7 +414,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// The arguments of a call as they are made; unchanged if they cannot be unflattened.
+    /// The arguments of a call in nested form; unchanged if they cannot be unflattened.
     fn nested_arguments_of(&self, call: &ParsedCall) -> Map<String, Value> {
         let flat = self.flat;
         let nested = flat.and_then(|flat| flat.nested_arguments(&call.name, &call.arguments).ok());
@@ -423,7 +425,7 @@ impl<'a> Agent<'a> {
         format!("unknown API {name:?}{}", self.catalogue.hint(name))
     }
 
-    /// The name as in the catalogue, ignoring whitespace differences.
+    /// The name as spelled in the catalogue, ignoring whitespace differences.
     fn catalogue_name(&self, name: &str) -> Option<String> {
         let collapsed = one_line(name);
         [name, &collapsed]
@@ -446,7 +448,7 @@ impl<'a> Agent<'a> {
             query: &self.query,
             documents: &self.documents,
             plan: &self.outcome.plan,
-            // If all sub-queries were written at once, hide the ones after the next call.
+            // If all sub-queries were written at once, hide those after the next call.
             sub_queries: match task {
                 Task::SubQueryCall => &self.outcome.sub_queries[..self.calls.len() + 1],
                 _ => &self.outcome.sub_queries,

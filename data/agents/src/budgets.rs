@@ -1,17 +1,19 @@
 //! Limits of input.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The comment of each constant gives its reason; docs/limits.md tells users what exceeds it and
+//! what to do.
 
-/// Parts of a schema that is made flat, references followed: twenty can describe a million.
+/// Maximum number of parts of a schema to flatten, with references resolved: twenty references can
+/// describe a million parts.
 pub const FLAT_PARTS: usize = 20_000;
 
-/// Properties of a flat schema.
+/// Maximum number of properties of a flat schema.
 pub const FLAT_LEAVES: usize = 10_000;
 
-/// Bytes of the names of a flat schema, and of the parts that it is made of, each with the way to it;
-/// both are held some five times over. A schema of 10,000 leaves has 2 MiB.
+/// Maximum size of the names in a flat schema, and of the parts that it is built from with their
+/// paths, in bytes. Memory use is about five times this. A schema of 10,000 leaves needs 2 MiB.
 pub const FLAT_BYTES: usize = 16 << 20;
 
-/// Bytes of the ways to all parts of the calls of one line of `score`, each of which is answered with
-/// the keys above it. A call of 100,000 arguments has 14 MiB.
+/// Maximum size of the paths to all parts of the calls in one line of `score`, in bytes. A path
+/// repeats the keys above its part. A call with 100,000 arguments needs 14 MiB.
 pub const CALL_PLACE_BYTES: usize = 64 << 20;

@@ -1,8 +1,8 @@
 //! Renders a list of calls as text, with the spans of names, labels, argument keys and values.
 //!
 //! This is the format of plans whose calls refer to each other by label (`$var_1.result$`). Spans
-//! are recorded while the text is written. A reference to an earlier call is distinct from a value
-//! that the model must copy or find, because the two can have different loss weights.
+//! are recorded while the text is written. References to earlier calls are distinguished from other
+//! values, because the two can have different loss weights.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tooltune_json as json;
 use tooltune_json::{Part, PathStep, Style};
 
-/// Bytes of a path step in addition to its key.
+/// Size of a path step without its key, in bytes.
 const STEP_BYTES: usize = 32;
 
 /// The kind of a span.
@@ -36,7 +36,7 @@ pub enum CallPart {
 pub struct CallSpan {
     /// The kind.
     pub kind: CallPart,
-    /// Index of the call, then the keys and indices inside its arguments.
+    /// Index of the call, followed by the keys and indices inside its arguments.
     pub path: Vec<PathStep>,
     /// Byte range; for a string, the content between the quotes, which may be empty.
     pub bytes: Range<usize>,
@@ -64,15 +64,15 @@ pub struct PathsTooLong;
 
 /// Renders calls, which are objects with `name`, `arguments` and an optional `label`.
 ///
-/// Other fields are written without spans.
+/// Other fields are written without a span.
 ///
 /// # Errors
 ///
 /// The paths to the parts of the calls take more than [`CALL_PLACE_BYTES`].
 pub fn render_calls(calls: &[Value]) -> Result<CallsText, PathsTooLong> {
     let list = Value::from(calls);
-    let mut n_left = CALL_PLACE_BYTES;
-    check_path_length(&list, 0, &mut n_left)?;
+    let mut n_remaining = CALL_PLACE_BYTES;
+    check_path_length(&list, 0, &mut n_remaining)?;
     let (text, places) = json::dumps_with_places(&list, Style::Python);
     let mut chars = CharCounter::default();
     let mut spans = Vec::new();
@@ -92,47 +92,47 @@ pub fn render_calls(calls: &[Value]) -> Result<CallsText, PathsTooLong> {
     Ok(CallsText { text, spans })
 }
 
-/// Adds up the lengths of the paths in a value whose own path has `n_bytes`.
+/// Subtracts the lengths of the paths in a value from `n_remaining`; the value's own path has `n_bytes`.
 fn check_path_length(
     value: &Value,
     n_bytes: usize,
-    n_left: &mut usize,
+    n_remaining: &mut usize,
 ) -> Result<(), PathsTooLong> {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (key, field) in fields {
                 let n_bytes_below = n_bytes + STEP_BYTES + key.len();
-                spend(n_bytes_below, n_left)?;
-                check_path_length(field, n_bytes_below, n_left)?;
+                subtract(n_bytes_below, n_remaining)?;
+                check_path_length(field, n_bytes_below, n_remaining)?;
             }
             Ok(())
         }
         Value::Array(items) if !items.is_empty() => items
             .iter()
-            .try_for_each(|item| check_path_length(item, n_bytes + STEP_BYTES, n_left)),
-        _ => spend(n_bytes, n_left),
+            .try_for_each(|item| check_path_length(item, n_bytes + STEP_BYTES, n_remaining)),
+        _ => subtract(n_bytes, n_remaining),
     }
 }
 
-fn spend(n_bytes: usize, n_left: &mut usize) -> Result<(), PathsTooLong> {
-    *n_left = n_left.checked_sub(n_bytes).ok_or(PathsTooLong)?;
+fn subtract(n_bytes: usize, n_remaining: &mut usize) -> Result<(), PathsTooLong> {
+    *n_remaining = n_remaining.checked_sub(n_bytes).ok_or(PathsTooLong)?;
     Ok(())
 }
 
-/// For each token, given as a range of code points, whether it overlaps a span of one of the kinds.
-/// Empty spans overlap nothing.
+/// For each token, given as a range of code points, whether it overlaps a non-empty span of one of
+/// the kinds.
 pub fn tokens_within(spans: &[CallSpan], tokens: &[Range<usize>], kinds: &[CallPart]) -> Vec<bool> {
-    let is_wanted = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
-    let mut spans: Vec<&CallSpan> = spans.iter().filter(is_wanted).collect();
+    let has_kind = |span: &&CallSpan| kinds.contains(&span.kind) && !span.chars.is_empty();
+    let mut spans: Vec<&CallSpan> = spans.iter().filter(has_kind).collect();
     spans.sort_unstable_by_key(|span| span.chars.start);
-    // Spans do not overlap, so of the spans that end after the token's start, the first one starts
-    // first.
-    let is_within = |token: &Range<usize>| {
+    // Spans do not overlap, so the first span that ends after the token's start is also the first
+    // one to start.
+    let overlaps_span = |token: &Range<usize>| {
         let first_span = spans.partition_point(|span| span.chars.end <= token.start);
-        let meets = |span: &&CallSpan| token.start.max(span.chars.start) < token.end;
-        spans.get(first_span).is_some_and(meets)
+        let overlaps = |span: &&CallSpan| token.start.max(span.chars.start) < token.end;
+        spans.get(first_span).is_some_and(overlaps)
     };
-    tokens.iter().map(is_within).collect()
+    tokens.iter().map(overlaps_span).collect()
 }
 
 /// Whether an argument refers to the result of an earlier call: `$var_1.result$`,
@@ -155,10 +155,10 @@ fn call_part(calls: &Value, part: Part, path: &[PathStep]) -> Option<(CallPart, 
     let (PathStep::Key(field), inner_path) = later_steps.split_first()? else {
         return None;
     };
-    let of_call = |kind| Some((kind, vec![call.clone()]));
+    let part_of_call = |kind| Some((kind, vec![call.clone()]));
     match (field.as_str(), inner_path, part) {
-        ("name", [], Part::Value) => of_call(CallPart::Name),
-        ("label", [], Part::Value) => of_call(CallPart::Label),
+        ("name", [], Part::Value) => part_of_call(CallPart::Name),
+        ("label", [], Part::Value) => part_of_call(CallPart::Label),
         ("arguments", [_, ..], part) => {
             let refers = || value_at(calls, path)?.as_str().map(is_call_reference);
             let kind = match part {
@@ -180,7 +180,7 @@ fn value_at<'v>(value: &'v Value, path: &[PathStep]) -> Option<&'v Value> {
     })
 }
 
-/// Number of code points before a byte, for increasing byte offsets.
+/// Counts the code points before a byte; byte offsets must increase.
 #[derive(Default)]
 struct CharCounter {
     byte: usize,
@@ -202,13 +202,13 @@ mod tests {
     use super::*;
 
     fn call_parts(calls: &CallsText) -> Vec<(CallPart, String, String)> {
-        let of_chars = |range: &Range<usize>| -> String {
+        let text_at = |range: &Range<usize>| -> String {
             let chars = calls.text.chars();
             chars.skip(range.start).take(range.len()).collect()
         };
         let show = |span: &CallSpan| {
             let source = &calls.text[span.bytes.clone()];
-            assert_eq!(source, of_chars(&span.chars));
+            assert_eq!(source, text_at(&span.chars));
             let path = serde_json::to_string(&span.path).expect("a path is JSON");
             (span.kind, path, source.to_owned())
         };

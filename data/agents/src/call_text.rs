@@ -1,7 +1,7 @@
 //! Renders a call as text, with the spans of its argument values.
 //!
-//! Spans are recorded while the text is written and never searched, because a value may also occur
-//! in the API name, in a thought before the call, or twice in the arguments.
+//! Spans are recorded while the text is written instead of searched for, because a value may also
+//! occur in the API name, in a thought before the call, or twice in the arguments.
 
 use std::ops::Range;
 
@@ -67,12 +67,12 @@ pub struct MaskSpans {
     pub byte_spans: Vec<(usize, usize)>,
 }
 
-/// The masked parts of `prefix` followed by a call, if all argument values are masked.
+/// The masked parts of `prefix` followed by a call, when all argument values are masked.
 ///
 /// # Source
 ///
 /// GOAT, appendix H: the loss of argument values is set to zero. Quotes, names and punctuation keep
-/// their loss, because they are the format to be trained.
+/// their loss, because the model must learn the format.
 pub fn mask_spans(name: &str, arguments: &Map<String, Value>, prefix: &str) -> MaskSpans {
     let call = render_call(name, arguments);
     let text = format!("{prefix}{}", call.text);
@@ -86,7 +86,7 @@ pub fn mask_spans(name: &str, arguments: &Map<String, Value>, prefix: &str) -> M
             )
         })
         .collect();
-    // Spans are in order, so that each part of the text is counted once.
+    // Spans are in order, so each part of the text is counted once.
     let (mut counted_chars, mut n_characters) = (0, 0);
     let mut characters_before = |byte: usize| {
         n_characters += text[counted_chars..byte].chars().count();

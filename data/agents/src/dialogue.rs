@@ -1,7 +1,7 @@
 //! One step of a dialogue: the prompt for the next call or reply, and its outcome.
 //!
 //! The APIs of the dialogue are given, so nothing is retrieved. Earlier calls are shown with their
-//! recorded results, not with the results of the model's own calls.
+//! recorded results, not with results of the model's own calls.
 
 use tooltune_apis::{ApiCatalogue, DialogueGold, DialogueStep, DialogueTurn, GoldCall};
 use tooltune_json as json;
@@ -71,7 +71,7 @@ fn shown_call(call: &GoldCall, limits: &AgentLimits) -> ShownCall {
 
 /// Interprets the model's text for a step: a call with its result, or a reply.
 ///
-/// The outcome has the form of a one-turn loop, so that it is stored and scored like one.
+/// The outcome has the format of a one-turn loop, so that it is stored and scored like one.
 pub fn dialogue_outcome(
     step: &DialogueStep,
     method: Method,
@@ -102,18 +102,18 @@ pub fn dialogue_outcome(
                 exception: result.exception,
             }
         }
-        Err(unreadable) => {
+        Err(error) => {
             outcome.failures.push(Failure {
                 kind: ExampleKind::Call,
-                reason: unreadable.reason.to_owned(),
+                reason: error.reason.to_owned(),
                 text: shorten(text),
             });
             AttemptedCall {
-                name: unreadable.name,
+                name: error.name,
                 arguments: None,
                 raw: Some(shorten(text)),
                 output: serde_json::Value::Null,
-                exception: Some(unreadable.reason.to_owned()),
+                exception: Some(error.reason.to_owned()),
             }
         }
     };
@@ -211,8 +211,8 @@ mod tests {
         let unknown = outcome(&call_step(), "{\"name\": \"Tides\", \"arguments\": {}}");
         let message = unknown.calls[0].exception.as_deref().expect("a failure");
         assert!(message.contains("did you mean \"Tide\"?"), "{message}");
-        let unreadable = outcome(&call_step(), "I would call Tide.");
-        assert_eq!((unreadable.calls.len(), unreadable.failures.len()), (1, 1));
+        let unparsed = outcome(&call_step(), "I would call Tide.");
+        assert_eq!((unparsed.calls.len(), unparsed.failures.len()), (1, 1));
         let reply = outcome(&step(DialogueGold::Reply(String::new())), " At 06:10. ");
         assert_eq!(
             (reply.response.as_str(), reply.calls.len()),

@@ -1,7 +1,7 @@
-//! Expands a trajectory into training examples, one per text that the model should write.
+//! Expands a trajectory into training examples, one for each text that the model should write.
 //!
-//! The trajectory is replayed through [`Agent`] with gold texts as answers; each request for a text
-//! is the prompt of an example.
+//! The trajectory is replayed through [`Agent`], and gold texts answer its requests. Each request
+//! for a text becomes the prompt of an example.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl From<GoatExample> for Row {
     }
 }
 
-/// Source of the documents other than the gold ones.
+/// How the documents other than the gold ones are chosen.
 pub enum Ranking<'r> {
     /// Random documents.
     Random,
@@ -64,14 +64,15 @@ impl fmt::Debug for Ranking<'_> {
 
 /// Expands trajectories into examples.
 ///
-/// The same seed gives the same examples of a trajectory, independent of other trajectories.
+/// With the same seed, a trajectory gives the same examples, independent of other trajectories.
 #[derive(Debug, Clone, Copy)]
 pub struct Expansion<'a> {
     /// All APIs, the source of gold documents and distractors.
     pub catalogue: &'a ApiCatalogue,
     /// The method, the format of its prompts and the weights.
     pub options: &'a GoatOptions,
-    /// Seed of the order of documents and of random ones; use another seed per epoch to vary them.
+    /// Seed of the order of documents and of random documents; use another seed per epoch to vary
+    /// them.
     pub seed: u64,
 }
 
@@ -82,11 +83,11 @@ impl<'a> Expansion<'a> {
     ///
     /// # Errors
     ///
-    /// Each error names the trajectory:
+    /// The error names the trajectory:
     ///
-    /// - as for [`Trajectory::check`]: no query, no calls, an unknown API, an argument derived from
-    ///   a call that was not made before
-    /// - a sub-query is empty, or is the word that ends sub-queries, and the method trains on it
+    /// - as for [`Trajectory::check`]: no query, no calls, an unknown API, or an argument derived
+    ///   from a call that was not made before
+    /// - the method trains on sub-queries, and one is empty or is the word that ends sub-queries
     /// - the ranking contains an index out of range
     pub fn expand(
         &self,
@@ -172,15 +173,15 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Indices of the documents of the calls.
+    /// Indices of the documents that belong to the calls.
     fn gold_documents(&self, trajectory: &Trajectory) -> Result<Vec<usize>, DataError> {
-        let learns_sub_queries = self.options.method.decomposes();
+        let trains_on_sub_queries = self.options.method.decomposes();
         trajectory
             .calls
             .iter()
             .enumerate()
             .map(|(call_idx, call)| {
-                if learns_sub_queries && read_sub_query(&call.sub_query).is_none() {
+                if trains_on_sub_queries && read_sub_query(&call.sub_query).is_none() {
                     return Err(DataError::NoSubQuery { call: call_idx });
                 }
                 let position = self.catalogue.position(&call.name);
@@ -198,7 +199,7 @@ impl<'a> Expansion<'a> {
     ) -> Result<Vec<usize>, DataError> {
         let n_documents = self.catalogue.len();
         let ranked = match ranking {
-            // Some of these may be gold, and a prompt needs `k` in total.
+            // Some of these may be gold documents, and a prompt needs `k` documents in total.
             Ranking::Random => random_ranking(2 * k, n_documents, random),
             Ranking::Retriever(rank) => rank(text, k),
         };

@@ -1,9 +1,9 @@
 //! The four methods of prompting a model to call APIs: prompts, training examples and agent loops.
 //!
-//! [`Agent`] is a loop without a model: it requests what it needs (documents, a text, the result of
-//! a call) and is fed the results. [`Expansion`] turns a trajectory into training examples by
-//! replaying it through the same loop with gold answers. Training prompts therefore equal inference
-//! prompts, and no other code builds prompts.
+//! [`Agent`] is a loop without a model: it emits requests (for documents, a text, or the result of
+//! a call), and the caller feeds it the results. [`Expansion`] turns a trajectory into training
+//! examples by replaying it through the same loop with gold answers. Training prompts are therefore
+//! equal to inference prompts, and no other code builds prompts.
 //!
 //! ```
 //! use serde_json::{Map, json};

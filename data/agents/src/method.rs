@@ -1,4 +1,4 @@
-//! The prompting methods, and the kinds of text that a model writes under them.
+//! The prompting methods, and the kinds of text that a model writes with them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -22,13 +22,13 @@ pub struct GoatOptions {
     /// Which documents are shown in addition to the gold ones.
     #[serde(default)]
     pub distractors: Distractors,
-    /// Number of documents per prompt; exceeded only if more documents are gold.
+    /// Number of documents per prompt; it is exceeded only if there are more gold documents.
     #[serde(default = "n_documents")]
     pub n_documents: usize,
-    /// Maximum number of characters of a call's result in a prompt; the query is never cut.
+    /// Maximum number of characters of a call's result in a prompt. The query is never cut.
     #[serde(default = "output_limit")]
     pub output_limit: usize,
-    /// How a result is shortened before it is cut; not at all by default.
+    /// How a result is shortened before `output_limit` applies; off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<ShapeOptions>,
     /// Weight of each kind of example.
@@ -58,7 +58,7 @@ pub struct KindWeights {
     pub plan: f32,
     /// Weight of calls.
     pub call: f32,
-    /// Weight of thoughts with calls, and of the answers of such loops.
+    /// Weight of steps: a thought with its call, or a final answer after such steps.
     pub step: f32,
     /// Weight of sub-queries.
     pub decompose: f32,
@@ -123,7 +123,7 @@ impl GoatOptions {
     ///
     /// # Errors
     ///
-    /// - a prompt could show no document, or nothing of a result
+    /// - a prompt could not show any document, or any part of a result
     /// - a weight is negative, infinite or not a number
     /// - every kind of example of the method has weight 0
     pub fn validate(&self) -> Result<(), DataError> {
@@ -169,7 +169,7 @@ impl GoatOptions {
         Ok(())
     }
 
-    /// The limits of a loop with the same prompts as these options.
+    /// The limits of a loop whose prompts equal the training prompts of these options.
     pub fn limits(&self) -> AgentLimits {
         let LoopLimits {
             max_calls,
@@ -234,8 +234,8 @@ impl Default for LoopLimits {
 
 /// Limits of a loop.
 ///
-/// `n_documents`, `output_limit` and `truncate` affect the prompts and must equal those of
-/// training.
+/// `n_documents`, `output_limit` and `truncate` affect the prompts and must be equal to the
+/// training values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
@@ -243,7 +243,7 @@ pub struct AgentLimits {
     pub n_documents: usize,
     /// Maximum number of characters of a call's result in a prompt.
     pub output_limit: usize,
-    /// How a result is shortened before it is cut.
+    /// How a result is shortened before `output_limit` applies.
     pub truncate: Option<ShapeOptions>,
     /// Maximum number of calls in a plan.
     pub max_calls: usize,

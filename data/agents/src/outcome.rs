@@ -1,4 +1,4 @@
-//! The outcome of a loop, as stored with the predictions and scored.
+//! The outcome of a loop, which is stored with the predictions and scored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// Why the loop ended.
     pub end: EndReason,
-    /// The ends of the model's texts in order, if known.
+    /// How each text of the model ended, in order, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<TextEnd>,
 }
@@ -52,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// The end of a generated text.
+/// How a generated text ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextEnd {
     /// `stop`, `length`, or another finish reason of the generator; empty if unknown.

@@ -1,9 +1,10 @@
 //! Builds the prompts of all methods.
 //!
 //! A prompt is one user message: an instruction, the documents as one JSON line each, the query,
-//! the calls so far, and the word that the answer continues. There is no system message, because
-//! some chat templates reject one. The wording is short and the same for every step, because models
-//! of 135M parameters read it, and every token here leaves one less for documents and results.
+//! the calls so far, and the word after which the answer continues. There is no system message,
+//! because some chat templates reject one. The wording is short and the same for every step,
+//! because models with 135M parameters must follow it, and every token of it leaves one less for
+//! documents and results.
 
 use tooltune_apis::ApiDocument;
 use tooltune_json as json;
@@ -23,7 +24,7 @@ pub(super) enum Task {
     Step,
     /// All sub-queries.
     SubQueries,
-    /// The next sub-query, or the word for none.
+    /// The next sub-query, or the word for no further one.
     NextSubQuery,
     /// The call that answers the last sub-query.
     SubQueryCall,
@@ -31,7 +32,7 @@ pub(super) enum Task {
     Answer,
 }
 
-/// A past call, as prompts show it.
+/// A past call, as shown in prompts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ShownCall {
     pub(super) call: String,
@@ -115,7 +116,8 @@ impl Prompt<'_> {
     }
 
     fn push_history(&self, text: &mut String) {
-        // The final answer only uses the calls, as in the methods without sub-queries.
+        // The prompt of the final answer shows only the calls, as in the methods without
+        // sub-queries.
         let sub_queries = match self.task {
             Task::Answer => &[],
             _ => self.sub_queries,

@@ -1,7 +1,7 @@
 //! Parses a model's text as a plan, a call, a step or a sub-query.
 //!
-//! Text around the JSON (a fence, a sentence) is ignored. The JSON itself is parsed strictly,
-//! because a lenient parser would hide a model's mistakes.
+//! Text around the JSON, such as a fence or a sentence, is ignored. The JSON itself is parsed
+//! strictly, because a lenient parser would hide a model's mistakes.
 
 use serde_json::{Map, Value};
 use tooltune_json as json;
@@ -18,8 +18,8 @@ pub(super) struct ParsedCall {
 
 /// Why no call could be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UnreadableCall {
-    /// The name, if at least that could be parsed.
+pub(super) struct CallParseError {
+    /// The name, if at least the name could be parsed.
     pub(super) name: Option<String>,
     pub(super) reason: &'static str,
 }
@@ -27,11 +27,11 @@ pub(super) struct UnreadableCall {
 /// A step of ReACT.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ParsedStep {
-    Action(Result<ParsedCall, UnreadableCall>),
+    Action(Result<ParsedCall, CallParseError>),
     Finish(String),
 }
 
-/// The first JSON array of only strings.
+/// The first JSON array that contains only strings.
 pub(super) fn read_texts(text: &str) -> Option<Vec<String>> {
     json_values(text, '[').find_map(|value| match value {
         Value::Array(items) => items
@@ -46,7 +46,7 @@ pub(super) fn read_texts(text: &str) -> Option<Vec<String>> {
 }
 
 /// Parses the first JSON object with a name as the call.
-pub(super) fn read_call(text: &str) -> Result<ParsedCall, UnreadableCall> {
+pub(super) fn read_call(text: &str) -> Result<ParsedCall, CallParseError> {
     let mut is_json = false;
     for value in json_values(text, '{') {
         let Value::Object(mut fields) = value else {
@@ -58,17 +58,17 @@ pub(super) fn read_call(text: &str) -> Result<ParsedCall, UnreadableCall> {
         };
         return match fields.remove("arguments") {
             Some(Value::Object(arguments)) => Ok(ParsedCall { name, arguments }),
-            Some(_) => Err(UnreadableCall {
+            Some(_) => Err(CallParseError {
                 name: Some(name),
                 reason: "the arguments are not a JSON object",
             }),
-            None => Err(UnreadableCall {
+            None => Err(CallParseError {
                 name: Some(name),
                 reason: "the call has no arguments",
             }),
         };
     }
-    Err(UnreadableCall {
+    Err(CallParseError {
         name: None,
         reason: if is_json {
             "the call has no name"
@@ -78,7 +78,8 @@ pub(super) fn read_call(text: &str) -> Result<ParsedCall, UnreadableCall> {
     })
 }
 
-/// The first line that starts an action or the answer decides; other text may be a bare call.
+/// Parses a step: the first line that starts an action or the answer decides which. Without such a
+/// line, the text may be a bare call.
 pub(super) fn read_step(text: &str) -> ParsedStep {
     let mut position = 0;
     for line in text.split_inclusive('\n') {
@@ -102,9 +103,9 @@ pub(super) fn read_sub_query(text: &str) -> Option<String> {
     (!is_done && !line.is_empty()).then_some(line)
 }
 
-/// The JSON values of a text that start with `opening`, outer ones before inner ones.
+/// The JSON values in a text that start with `opening`; outer values come before inner ones.
 fn json_values(text: &str, opening: char) -> impl Iterator<Item = Value> {
-    // Without a limit, a text of brackets would take quadratic time.
+    // Without a limit, a text of opening brackets would take quadratic time.
     const MAX_TRIED: usize = 256;
     text.match_indices(opening)
         .take(MAX_TRIED)
@@ -114,7 +115,7 @@ fn json_values(text: &str, opening: char) -> impl Iterator<Item = Value> {
         })
 }
 
-/// Length up to the bracket that closes the first one, ignoring brackets in quotes.
+/// Length of the text up to the bracket that closes the first one, ignoring brackets in quotes.
 fn value_length(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (position, byte) in json::bytes_outside_strings(text.as_bytes()) {
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn call(name: &str, arguments: Value) -> Result<ParsedCall, UnreadableCall> {
+    fn call(name: &str, arguments: Value) -> Result<ParsedCall, CallParseError> {
         Ok(ParsedCall {
             name: name.to_owned(),
             arguments: arguments.as_object().unwrap().clone(),
@@ -201,7 +202,7 @@ mod tests {
                 "this is no JSON object",
             ),
         ] {
-            let expected = UnreadableCall {
+            let expected = CallParseError {
                 name: name.map(str::to_owned),
                 reason,
             };

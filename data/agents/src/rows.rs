@@ -13,7 +13,7 @@ pub struct GoatRows<'a, I> {
     trajectories: I,
     expansion: Expansion<'a>,
     ranking: Ranking<'a>,
-    waiting: VecDeque<Row>,
+    pending_rows: VecDeque<Row>,
 }
 
 /// Expands trajectories one at a time.
@@ -33,7 +33,7 @@ where
         trajectories: trajectories.into_iter(),
         expansion,
         ranking,
-        waiting: VecDeque::new(),
+        pending_rows: VecDeque::new(),
     }
 }
 
@@ -45,17 +45,19 @@ where
     type Item = Result<Row, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.waiting.is_empty() {
+        while self.pending_rows.is_empty() {
             let examples = self
                 .trajectories
                 .next()?
                 .map_err(DataError::from)
                 .and_then(|trajectory| self.expansion.expand(&trajectory, &mut self.ranking));
             match examples {
-                Ok(examples) => self.waiting.extend(examples.into_iter().map(Row::from)),
+                Ok(examples) => self
+                    .pending_rows
+                    .extend(examples.into_iter().map(Row::from)),
                 Err(error) => return Some(Err(error)),
             }
         }
-        self.waiting.pop_front().map(Ok)
+        self.pending_rows.pop_front().map(Ok)
     }
 }

@@ -8,8 +8,8 @@ use super::options::AgentLimits;
 use crate::executors::CallResult;
 use crate::truncation::shorten_or_explain;
 
-/// The output, shortened according to the limits and then cut such that it remains JSON. The
-/// message of a failed call is only cut, because filters are not written for it.
+/// The output, shortened according to the limits and then cut such that it is still JSON. The
+/// message of a failed call is only cut, because filters are written for outputs, not for messages.
 pub(super) fn shown_result(result: &CallResult, limits: &AgentLimits) -> String {
     let output = match &limits.truncate {
         Some(options) if !result.is_failure() => shorten_or_explain(&result.output, options),

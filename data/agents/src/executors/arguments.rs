@@ -1,9 +1,10 @@
-//! Canonical form of arguments, so that a recording recognizes them in any spelling.
+//! The canonical form of arguments, by which a recording recognizes equivalent arguments.
 //!
-//! The rule is that of the metrics' normalized equality: numbers by exact value, strings in NFC
-//! with whitespace collapsed, strings that are JSON numbers or booleans (of JSON or Python) by
-//! value, null equal to a missing argument, in any order. In addition, a list or object in a string
-//! equals that list or object, because recordings contain both.
+//! Arguments are equivalent under the same rules as in the metrics' normalized equality: numbers by
+//! exact value, strings in NFC with collapsed whitespace, strings that contain a JSON number or a
+//! boolean (of JSON or Python) by value, null like a missing argument, and keys in any order. In
+//! addition, a string that contains a list or object equals that list or object, because recordings
+//! contain both.
 
 use std::fmt::Write;
 
@@ -13,12 +14,12 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::literal::container_literal;
 
-/// A string that is equal for equivalent arguments.
+/// A string that is the same for equivalent arguments.
 pub fn canonical(arguments: &Map<String, Value>) -> String {
     canonical_with_nulls(arguments, &|_| false)
 }
 
-/// As [`canonical`], but null is a value for the arguments in `takes_null`.
+/// Like [`canonical`], but null is a value for the arguments in `takes_null`.
 pub(super) fn canonical_with_nulls(
     arguments: &Map<String, Value>,
     takes_null: &dyn Fn(&str) -> bool,
@@ -71,7 +72,7 @@ fn write_value(text: &mut String, value: &Value, level: usize) {
 fn write_text(text: &mut String, argument_text: &str, level: usize) {
     let composed: String = argument_text.nfc().collect();
     let collapsed = composed.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Do not parse a string within a string within a string as a list.
+    // Do not parse a list in a string that is itself inside a parsed string.
     if level < MAX_LEVELS
         && let Some(value) = container_literal(&collapsed)
     {

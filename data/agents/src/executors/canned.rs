@@ -1,9 +1,9 @@
-//! Returns one fixed answer per endpoint of a specification, or per API of any name, whatever the
-//! arguments.
+//! Returns one fixed response per endpoint of a specification, or per API of any other name,
+//! whatever the arguments are.
 //!
-//! This is RestBench without a network: TMDB's specification has an example response for each
-//! operation. A call succeeds if it names an endpoint and has the required arguments. Values are
-//! not checked, so success means nothing more than that.
+//! This runs RestBench without a network: TMDB's specification has an example response for each
+//! operation. A call succeeds if it names an endpoint and has the required arguments. Argument
+//! values are not checked.
 
 use std::collections::HashMap;
 use std::path::Path;

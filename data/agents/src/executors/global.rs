@@ -1,7 +1,7 @@
 //! Two functions that complement the APIs of every domain: `global/compare` returns the similarity
-//! of two numbers, `global/difference` the greater one.
+//! of two numbers, and `global/difference` the greater one.
 //!
-//! The paper defines their names and purpose; parameters, outputs and descriptions are ours.
+//! The paper only gives their names and purpose; parameters, outputs and descriptions are ours.
 //!
 //! # Source
 //!
@@ -18,16 +18,16 @@ const DIFFERENCE: &str = "difference";
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// Results are rounded to this fraction of one, so that 0.3 - 0.1 is 0.2.
-const PARTS: f64 = 1e6;
-/// Integers below this are exact and written without a decimal point.
-const EXACT: f64 = 9e15;
+/// Results are rounded to multiples of 1 / `ROUNDING`, so that 0.3 - 0.1 is 0.2.
+const ROUNDING: f64 = 1e6;
+/// Integers below this limit are exact, and are written without a decimal point.
+const MAX_EXACT_INTEGER: f64 = 9e15;
 
 /// The documents of the global functions.
 pub fn global_functions() -> Vec<ApiDocument> {
-    let document = |name: &str, does: &str, returns: &str| ApiDocument {
+    let document = |name: &str, purpose: &str, returns: &str| ApiDocument {
         category_name: "Global".to_owned(),
-        api_description: does.to_owned(),
+        api_description: purpose.to_owned(),
         required_parameters: vec![parameter(FIRST), parameter(SECOND)],
         output_description: returns.to_owned(),
         ..ApiDocument::new(TOOL, name)
@@ -59,7 +59,7 @@ fn parameter(which: &str) -> ApiParameter {
     }
 }
 
-/// The documents without the global functions, and whether there were any.
+/// The documents without the global functions, and whether they contained any.
 ///
 /// # Errors
 ///
@@ -77,9 +77,9 @@ pub fn without_global_functions(
     Ok((ApiCatalogue::new(other_documents)?, has_some))
 }
 
-/// An executor that also answers the global functions.
+/// An executor that also implements the global functions.
 pub struct WithGlobalFunctions {
-    others: Box<dyn Executor>,
+    fallback: Box<dyn Executor>,
 }
 
 impl std::fmt::Debug for WithGlobalFunctions {
@@ -90,9 +90,9 @@ impl std::fmt::Debug for WithGlobalFunctions {
 }
 
 impl WithGlobalFunctions {
-    /// Answers the global functions, and passes all other calls to `others`.
+    /// Executes the global functions, and passes all other calls to `fallback`.
     pub fn with_fallback(fallback: Box<dyn Executor>) -> Self {
-        Self { others: fallback }
+        Self { fallback: fallback }
     }
 }
 
@@ -110,17 +110,17 @@ impl Executor for WithGlobalFunctions {
     fn refusal(&self, name: &str) -> Option<String> {
         match function(name) {
             Some(_) => None,
-            None => self.others.refusal(name),
+            None => self.fallback.refusal(name),
         }
     }
 
     fn fault(&self) -> Option<String> {
-        self.others.fault()
+        self.fallback.fault()
     }
 
     fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> CallResult {
         let Some(compute) = function(name) else {
-            return self.others.call(name, arguments);
+            return self.fallback.call(name, arguments);
         };
         let numbers =
             number(arguments, FIRST).and_then(|first| Ok((first, number(arguments, SECOND)?)));
@@ -131,7 +131,7 @@ impl Executor for WithGlobalFunctions {
     }
 }
 
-/// A number, or a string with a number: API outputs contain both.
+/// Reads a number, or a string that contains one, because API outputs have both.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).unwrap_or(&Value::Null);
     let number = match value {
@@ -170,10 +170,10 @@ fn difference(first: f64, second: f64) -> Value {
     })
 }
 
-/// A number without rounding errors.
+/// A JSON number without rounding errors.
 fn number_value(number: f64) -> Value {
-    let rounded = (number * PARTS).round() / PARTS;
-    if rounded.fract() == 0.0 && rounded.abs() < EXACT {
+    let rounded = (number * ROUNDING).round() / ROUNDING;
+    if rounded.fract() == 0.0 && rounded.abs() < MAX_EXACT_INTEGER {
         json!(rounded as i64)
     } else if rounded.is_finite() {
         json!(rounded)

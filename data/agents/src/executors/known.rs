@@ -1,9 +1,9 @@
-//! The APIs of an executor, by the names that a model may use.
+//! The APIs of an executor, found by the names that a model may write.
 
 use serde_json::{Map, Value};
 use tooltune_apis::{ApiCatalogue, ApiDocument, EndpointTemplates};
 
-/// Documents, found by call name or by a written-out endpoint.
+/// Documents, found by call name or by an endpoint with values for its path parameters.
 #[derive(Debug, Clone)]
 pub(super) struct KnownApis {
     catalogue: ApiCatalogue,
@@ -23,7 +23,7 @@ impl KnownApis {
         &self.catalogue
     }
 
-    /// The document of a call, and its arguments including those contained in the name.
+    /// The document of a call, and its arguments, including those that the name contains.
     pub(super) fn resolve(
         &self,
         api_name: &str,

@@ -1,6 +1,6 @@
-//! Parses lists and objects written in a string, in JSON or Python notation.
+//! Parses lists and objects in strings, in JSON or Python notation.
 //!
-//! API-Bank records `"['John', 'Jane']"` for a list that a model may write as `["John", "Jane"]`.
+//! API-Bank records `"['John', 'Jane']"` where a model may write the list `["John", "Jane"]`.
 
 use serde_json::{Map, Number, Value};
 use tooltune_json as json;
@@ -20,7 +20,7 @@ fn parse_python(text: &str) -> Option<Value> {
     remaining.trim_start().is_empty().then_some(value)
 }
 
-/// The Python literal at the start of a text, and the rest of the text.
+/// The Python literal at the start of `text`, and the rest of it.
 pub fn leading_literal(text: &str) -> Option<(Value, &str)> {
     let mut reader = Reader { rest: text };
     let value = reader.parse_value(0)?;

@@ -2,9 +2,9 @@
 //! reads.
 //!
 //! Each line is appended with a single write, so a killed process leaves at most one truncated
-//! line, which the next one removes. Unanswered calls are not stored, because they may succeed
-//! later. Of two equivalent calls, the first result is stored, as a replay would return it, even if
-//! the API's state has changed in between.
+//! line, which the next process removes. Unanswered calls are not stored, because they may succeed
+//! later. If two calls are equivalent, only the first result is stored, as a replay would return
+//! it, even if the state of the API has changed in between.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -59,11 +59,11 @@ impl RecordingExecutor {
         inner: Box<dyn Executor>,
     ) -> Result<Self, ToolsError> {
         let apis = KnownApis::new(catalogue);
-        let not_recordable = |reason: String| ToolsError::NotRecordable {
+        let record_error = |reason: String| ToolsError::NotRecordable {
             path: path.to_owned(),
             reason,
         };
-        let file = open_for_append(path).map_err(|error| not_recordable(error.to_string()))?;
+        let file = open_for_append(path).map_err(|error| record_error(error.to_string()))?;
         let mut recorded = HashSet::new();
         for line in JsonLines::open(path)? {
             let (location, row) = line?;
@@ -142,10 +142,10 @@ fn open_for_append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The end of a recording.
+/// How a recording ends.
 enum FileEnd {
     Whole,
-    /// A complete line without line break, as some editors write files.
+    /// A complete line without a line break, as some editors write files.
     WithoutNewline,
     /// A partial line that starts at this byte.
     CutOff {
@@ -167,9 +167,10 @@ fn find_end(reader: &mut impl BufRead, max_line_bytes: usize) -> io::Result<File
             BoundedRead::Whole => {}
         }
         if line.last() != Some(&b'\n') {
-            // Only checked, because the reader of the lines limits the values that are built.
-            let is_whole = serde_json::from_slice::<IgnoredAny>(&line).is_ok();
-            return Ok(if is_whole {
+            // Only checked for validity, because the reader of the lines limits the values that it
+            // builds.
+            let is_complete = serde_json::from_slice::<IgnoredAny>(&line).is_ok();
+            return Ok(if is_complete {
                 FileEnd::WithoutNewline
             } else {
                 FileEnd::CutOff { at: n_complete }
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
     use crate::executors::ReplayExecutor;
 
-    /// Counts its calls.
+    /// An executor that counts its calls.
     struct CountingExecutor(Rc<RefCell<usize>>);
 
     impl Executor for CountingExecutor {
@@ -248,7 +249,7 @@ mod tests {
             .iter()
             .map(|(name, arguments)| call(&mut recorder, name, arguments.clone()))
             .collect();
-        // An equivalent call, an unanswered one, and an unknown name.
+        // An equivalent call, an unanswered call, and an unknown name.
         call(&mut recorder, "Town", json!({"id": 7}));
         call(
             &mut recorder,
@@ -287,9 +288,9 @@ mod tests {
         for length in 0..=complete_bytes.len() {
             std::fs::write(&path, &complete_bytes[..length]).expect("written");
             let mut continued = open_recording(&path).expect("opens");
-            // A line that lacks only its line break is complete.
-            let n_whole = line_ends.iter().filter(|end| **end <= length).count();
-            assert_eq!(continued.n_calls(), n_whole, "{length}");
+            // A line without its line break is complete.
+            let n_complete_lines = line_ends.iter().filter(|end| **end <= length).count();
+            assert_eq!(continued.n_calls(), n_complete_lines, "{length}");
             for id in 0..3 {
                 call(&mut continued, "Town", json!({"id": id}));
             }

@@ -1,8 +1,8 @@
-//! Answers calls from a recording, such as API-Bank's 430 calls.
+//! Returns recorded results, such as those of API-Bank's 430 calls.
 //!
 //! Arguments are first cast to the declared types as in API-Bank, and then looked up by their
-//! canonical form. The error of an unrecorded call contains names of APIs and parameters, but never
-//! recorded values, because these are the benchmark's answers.
+//! canonical form. The error of an unrecorded call lists the names of APIs and parameters, but
+//! never recorded values, because these are the benchmark's answers.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::arguments::canonical_with_nulls;
 use super::known::KnownApis;
 use super::{CallResult, Executor};
 
-/// Answers recorded calls.
+/// Returns the results of recorded calls.
 #[derive(Debug, Clone)]
 pub struct ReplayExecutor {
     apis: KnownApis,
@@ -28,7 +28,7 @@ impl ReplayExecutor {
     /// Reads a recording: JSON Lines of `{"set", "api_name", "input", "output", "exception"}`. Only
     /// rows of `set` are used.
     ///
-    /// Of two equivalent recorded calls the first one is used, as in the original run.
+    /// If two recorded calls are equivalent, the first one is used, as in the original run.
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl Executor for ReplayExecutor {
     }
 }
 
-/// Key of a call, equal for equivalent calls of an API; arguments are cast to the declared types.
+/// Key of a call; equivalent calls of an API have the same key. Arguments are cast to the declared
+/// types.
 pub(super) fn call_key(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
     let cast = arguments.iter().map(|(name, value)| {
         let parameter = document.parameter(name);
@@ -102,7 +103,7 @@ pub(super) fn call_key(document: &ApiDocument, arguments: &Map<String, Value>) -
 
 /// Casts a string to the declared type as Python does; `None` if it cannot be parsed.
 ///
-/// Lists stay strings, as in API-Bank.
+/// A list is kept as a string, as in API-Bank.
 fn cast(parameter: &ApiParameter, value: &Value) -> Option<Value> {
     let Value::String(text) = value else {
         return Some(value.clone());
@@ -123,35 +124,36 @@ fn cast(parameter: &ApiParameter, value: &Value) -> Option<Value> {
     }
 }
 
-/// The error of an unrecorded call, as far as the document explains it.
+/// The error of an unrecorded call, with the reason if the document shows it.
 pub fn unrecorded_message(document: &ApiDocument, arguments: &Map<String, Value>) -> String {
     let call = document.call_name();
-    let takes = describe_parameters(document);
+    let parameter_list = describe_parameters(document);
     for (name, value) in arguments {
         let Some(parameter) = document.parameter(name) else {
-            return format!("{call} has no parameter {name:?}; {takes}");
+            return format!("{call} has no parameter {name:?}; {parameter_list}");
         };
         if cast(parameter, value).is_none() {
             return format!("argument {name:?} must be {}, got {value}", parameter.kind);
         }
     }
     match missing_argument(document, arguments) {
-        Some(name) => format!("{call} needs {name:?}; {takes}"),
-        None => format!("{call} gives nothing for these arguments; {takes}"),
+        Some(name) => format!("{call} needs {name:?}; {parameter_list}"),
+        None => format!("{call} gives nothing for these arguments; {parameter_list}"),
     }
 }
 
-/// The first required parameter without an argument; null counts as one if the parameter allows it.
+/// The first required parameter without an argument. A null is an argument if the parameter allows
+/// null.
 pub fn missing_argument<'a>(
     document: &'a ApiDocument,
     arguments: &Map<String, Value>,
 ) -> Option<&'a str> {
-    let is_given = |parameter: &&ApiParameter| {
+    let has_argument = |parameter: &&ApiParameter| {
         let value = arguments.get(&parameter.name);
         value.is_some_and(|value| !value.is_null() || parameter.accepts_null())
     };
     let mut parameters = document.required_parameters.iter();
-    let missing = parameters.find(|parameter| !is_given(parameter));
+    let missing = parameters.find(|parameter| !has_argument(parameter));
     missing.map(|parameter| parameter.name.as_str())
 }
 
@@ -182,9 +184,9 @@ impl RecordedCall {
         &self,
         apis: &KnownApis,
     ) -> Result<(String, String), ToolsError> {
-        // Names that occur in both sets are prefixed with the set in documents of all levels.
-        let of_set = format!("{}/{}", self.set, self.name);
-        let names = [&self.name, &of_set];
+        // Names that occur in both sets have the set as a prefix in the documents of all levels.
+        let qualified_name = format!("{}/{}", self.set, self.name);
+        let names = [&self.name, &qualified_name];
         let mut documents = names
             .into_iter()
             .filter_map(|name| apis.resolve(name, &self.arguments));
@@ -340,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_unrecorded_call_fails_with_parameter_names_but_no_recorded_values() {
-        let sound = json!({"latitude": 1, "days": 2, "names": []});
+        let valid_arguments = json!({"latitude": 1, "days": 2, "names": []});
         let cases = [
             (
                 "Wether",
@@ -360,7 +362,7 @@ mod tests {
             ),
             (
                 "Weather",
-                sound,
+                valid_arguments,
                 "Weather gives nothing for these arguments; it takes latitude (float)",
             ),
         ];

@@ -9,7 +9,7 @@ pub struct CallResult {
     pub output: Value,
     /// The error, if the call failed.
     pub exception: Option<String>,
-    /// Whether the API did not handle the call: there was no answer, or only one that it is busy or
+    /// Whether the API did not process the call: it did not answer, or answered that it is busy or
     /// out of order. The same call may succeed later.
     pub is_unanswered: bool,
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::error::FlatError;
 use super::flatten::{FlatSchema, FlattenOptions};
 
-/// With fewer leaves than this, a single nested level is not flattened.
-const FEW_LEAVES: usize = 5;
+/// A schema with one nested level and fewer leaves than this is not flattened.
+const MIN_LEAVES_OF_ONE_LEVEL: usize = 5;
 
 /// The author of the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub fn advise(schema: &Value, audience: Audience) -> Result<Advice, FlatError> {
             let depth = flat.mapping().map(|(_, path)| path.len()).max();
             match depth.unwrap_or(0) {
                 0 | 1 => Reason::AlreadyFlat,
-                2 if flat.mapping().len() < FEW_LEAVES => Reason::Simple,
+                2 if flat.mapping().len() < MIN_LEAVES_OF_ONE_LEVEL => Reason::Simple,
                 _ => Reason::Nested,
             }
         }

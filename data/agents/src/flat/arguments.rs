@@ -1,8 +1,8 @@
 //! Converts arguments between the nested and the flat form.
 //!
-//! Both directions walk the same tree, with flat names in leaf order. Content that one form cannot
-//! represent is an error: an unknown key in either form. A `null` for a part that cannot be null
-//! counts as missing, because models write it for "not given".
+//! Both directions walk the same tree, with flat names in leaf order. An unknown key in either form
+//! is an error, because the other form cannot represent it. A `null` for a part that cannot be null
+//! is treated as missing, because models write it for "not given".
 
 use serde_json::{Map, Value};
 use tooltune_apis::did_you_mean;
@@ -16,8 +16,8 @@ use super::shape::{Field, Shape};
 impl FlatSchema {
     /// Flattens nested arguments, in document order.
     ///
-    /// Empty objects and lists have no flat form and are omitted; [`FlatSchema::round_trips`] detects
-    /// that.
+    /// Empty objects and lists have no flat form and are omitted; [`FlatSchema::round_trips`]
+    /// detects this.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl FlatSchema {
 
     /// Nests flat arguments, in document order.
     ///
-    /// An object or item without any leaf is absent. Unused slots are closed up, so a list with
+    /// An object or item without any leaf is absent. Unused slots are skipped, so a list with
     /// values only in its second slot has one item.
     ///
     /// # Errors
@@ -80,10 +80,10 @@ impl FlatSchema {
         Ok(self.unflatten_arguments(&flat)? == *arguments)
     }
 
-    /// Length of the longest list of objects in nested arguments, which is the number of slots they
-    /// need.
+    /// Length of the longest list of objects in nested arguments, which is the number of slots that
+    /// they need.
     ///
-    /// Independent of this schema's own number of slots, if it is not zero.
+    /// The result does not depend on this schema's own number of slots, unless it is zero.
     pub fn longest_list(&self, arguments: &Map<String, Value>) -> usize {
         longest_list(&self.fields, arguments)
     }
@@ -109,7 +109,7 @@ struct Flattening<'s> {
 }
 
 impl Flattening<'_> {
-    /// Walks the fields of an object; if it is absent, skips all their leaves.
+    /// Walks the fields of an object. If the object is absent, all their leaves are skipped.
     fn fields(
         &mut self,
         fields: &[Field],
@@ -123,7 +123,7 @@ impl Flattening<'_> {
                 return Err(FlatError::UnknownPath {
                     path: path_text(&self.path),
                     reason: format!(
-                        "not declared in the schema{}; remove or declare it",
+                        "not declared in the schema; remove or declare it{}",
                         did_you_mean(key, field_names)
                     ),
                 });

@@ -1,11 +1,11 @@
-//! Converts API documents to flat parameters, and their calls back.
+//! Converts API documents to flat parameters, and calls back to nested arguments.
 //!
 //! The model only sees and writes the flat form: documents for retrieval and prompts, earlier
 //! calls, and constraints. Executors and metrics only see the nested form.
 //!
-//! A document has one flat form for a whole data set, so that its index and its prompts agree. A
-//! list with more items than `slots` therefore has no flat form, which is an error of its
-//! trajectory and does not widen the document.
+//! A document has the same flat form in the whole data set, so that the retrieval index and the
+//! prompts agree. A list with more items than `slots` therefore makes its trajectory an error
+//! instead of widening the document.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use super::flatten::FlatSchema;
 use super::report::FlattenReport;
 use super::rows::{RowFlattening, flat_form};
 
-/// The documents of a catalogue as a model sees them.
+/// The documents of a catalogue, as a model sees them.
 #[derive(Debug, Clone)]
 pub struct FlatDocuments {
     catalogue: ApiCatalogue,
@@ -31,8 +31,8 @@ pub struct FlatDocuments {
 }
 
 impl FlatDocuments {
-    /// Flattens documents with nested schemas as configured. The other documents, and those without
-    /// a flat form, are unchanged and counted.
+    /// Flattens documents with nested schemas as configured. All other documents, including those
+    /// without a flat form, are unchanged and counted.
     pub fn new(catalogue: &ApiCatalogue, flattening: &RowFlattening) -> Self {
         let mut report = FlattenReport::default();
         let mut flat_schemas = HashMap::new();
@@ -67,12 +67,12 @@ impl FlatDocuments {
         &self.catalogue
     }
 
-    /// How many documents are flat, and why the others are not.
+    /// Number of flat documents, and why the others stay nested.
     pub fn report(&self) -> &FlattenReport {
         &self.report
     }
 
-    /// Nests the arguments of a call for its API.
+    /// Converts the arguments of a call to the nested form of its API.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl FlatDocuments {
     ///
     /// # Errors
     ///
-    /// A call has no flat form, or would not survive it unchanged.
+    /// A call has no flat form, or flattening would not preserve it.
     pub fn trajectory(&self, nested: Trajectory) -> Result<Trajectory, DataError> {
         let Trajectory { id, calls, .. } = &nested;
         let flat = |(call_idx, call): (usize, &TrajectoryCall)| {

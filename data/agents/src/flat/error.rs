@@ -1,4 +1,4 @@
-//! Errors of flattening schemas and converting arguments.
+//! Errors from flattening schemas and converting arguments.
 
 use std::fmt::Write;
 
@@ -83,14 +83,14 @@ pub enum FlatError {
         max: usize,
     },
     /// A flat argument is not in the mapping.
-    #[error("no argument is called {name:?}{hint}; the flat schema lists all")]
+    #[error("unknown argument {name:?}; the flat schema lists all arguments{hint}")]
     UnknownKey {
         /// The name of the argument.
         name: String,
         /// `, did you mean "..."?`, or empty.
         hint: String,
     },
-    /// A part of nested arguments is not in the schema.
+    /// A part of the nested arguments is not in the schema.
     #[error("{path}: {reason}")]
     UnknownPath {
         /// Path of the part, such as `customer.nick`.

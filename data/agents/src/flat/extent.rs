@@ -1,7 +1,7 @@
-//! Measures the size of a copied schema part, or of the path to one.
+//! Measures the size of a copied schema part, and of paths.
 //!
-//! A flat schema repeats every name above a leaf in the leaf's name, and a reference copies its
-//! target, so both sizes are checked in advance.
+//! A leaf's flat name repeats every name above the leaf, and a reference copies its target, so both
+//! sizes are checked in advance.
 
 use crate::budgets::FLAT_BYTES;
 use serde_json::Value;
@@ -9,10 +9,10 @@ use tooltune_json::PathStep;
 
 use super::error::FlatError;
 
-/// Bytes of a number, and of the punctuation around a value.
+/// Size of a number, and of the punctuation around a value, in bytes.
 const SCALAR_BYTES: usize = 8;
 
-/// Bytes of a value.
+/// Size of a value in bytes.
 pub(super) fn n_bytes(value: &Value) -> usize {
     SCALAR_BYTES
         + match value {
@@ -26,7 +26,7 @@ pub(super) fn n_bytes(value: &Value) -> usize {
         }
 }
 
-/// Bytes of a path.
+/// Size of a path in bytes.
 pub(super) fn path_bytes(path: &[PathStep]) -> usize {
     let step = |step: &PathStep| match step {
         PathStep::Key(key) => key.len(),

@@ -17,8 +17,8 @@ use super::shape::{Field, allows_null, placed_leaves, root_fields};
 pub struct FlattenOptions {
     /// Separator between the steps of a path in a name.
     pub separator: String,
-    /// Number of copies of the items of a list of objects, at most its `maxItems`; 0 leaves such
-    /// lists nested.
+    /// Number of copies of the item schema of a list of objects, at most its `maxItems`; 0 leaves
+    /// such lists nested.
     pub slots: usize,
     /// Treatment of colliding names.
     pub on_collision: OnCollision,
@@ -62,8 +62,8 @@ impl FlatSchema {
     /// - A list of such objects becomes numbered copies, see [`FlattenOptions::slots`].
     /// - Everything else is a leaf and is unchanged, except that local references are replaced by
     ///   their targets. Descriptions of flattened objects are dropped; none are generated.
-    /// - A leaf is required if every step to it is required; slot `i` of a list is if `minItems` is
-    ///   above `i`.
+    /// - A leaf is required if every step to it is required. Slot `i` of a list is required if
+    ///   `minItems` is above `i`.
     ///
     /// # Errors
     ///
@@ -74,12 +74,12 @@ impl FlatSchema {
     pub fn new(schema: &Value, options: &FlattenOptions) -> Result<Self, FlatError> {
         let nested = inline_references(schema)?;
         let fields = root_fields(&nested, options.slots)?;
-        let placed = placed_leaves(&fields, &options.separator)?;
-        let names = flat_names(&placed, &options.separator, options.on_collision)?;
+        let leaves_with_paths = placed_leaves(&fields, &options.separator)?;
+        let names = flat_names(&leaves_with_paths, &options.separator, options.on_collision)?;
         let mut properties = Map::new();
         let mut required = Vec::new();
-        let mut leaves = Vec::with_capacity(placed.len());
-        for (leaf, name) in placed.into_iter().zip(names) {
+        let mut leaves = Vec::with_capacity(leaves_with_paths.len());
+        for (leaf, name) in leaves_with_paths.into_iter().zip(names) {
             properties.insert(name.clone(), leaf.schema.clone());
             if leaf.is_required {
                 required.push(name.clone());

@@ -1,4 +1,4 @@
-//! Replaces the local references of a schema by their targets.
+//! Replaces the local references in a schema by their targets.
 //!
 //! A flat schema has no `$defs`, so every part must be self-contained. Keywords without schemas
 //! (`default`, `enum`, `examples`) are copied unchanged: a default value may contain a key `$ref`.
@@ -16,7 +16,7 @@ use super::extent::{n_bytes, too_many_bytes};
 const MAX_LEVELS: usize = tooltune_json::MAX_LEVELS;
 
 /// Keywords with one schema, or in older drafts a list of schemas.
-const ONE: [&str; 12] = [
+const ONE_SCHEMA_KEYWORDS: [&str; 12] = [
     "items",
     "additionalItems",
     "additionalProperties",
@@ -31,15 +31,15 @@ const ONE: [&str; 12] = [
     "else",
 ];
 /// Keywords with a list of schemas.
-const MANY: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// Keywords with schemas by name.
-const NAMED: [&str; 4] = [
+const NAMED_SCHEMA_KEYWORDS: [&str; 4] = [
     "properties",
     "patternProperties",
     "dependentSchemas",
     "dependencies",
 ];
-/// Keywords that do not affect validity, so that the ones next to a reference take precedence.
+/// Keywords that do not affect validity. Next to a reference, they override the target's keywords.
 const ANNOTATIONS: [&str; 8] = [
     "title",
     "description",
@@ -53,7 +53,7 @@ const ANNOTATIONS: [&str; 8] = [
 
 /// Replaces every local reference by its target.
 ///
-/// Keywords next to a `$ref` are kept; a description there takes precedence over the target's.
+/// Keywords next to a `$ref` are kept; a description there overrides the target's.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ struct Inliner<'s> {
     /// Current position in the expanded schema.
     pointer: Vec<String>,
     n_parts: usize,
-    /// Bytes of the copies and of the paths to the parts.
+    /// Size of the copies and of the paths to the parts, in bytes.
     n_bytes: usize,
 }
 
@@ -139,7 +139,7 @@ impl<'s> Inliner<'s> {
         level: usize,
     ) -> Result<Value, FlatError> {
         match value {
-            Value::Object(properties) if NAMED.contains(&keyword) => {
+            Value::Object(properties) if NAMED_SCHEMA_KEYWORDS.contains(&keyword) => {
                 let mut expanded = Map::new();
                 for (name, schema) in properties {
                     self.pointer.push(name.clone());
@@ -155,7 +155,9 @@ impl<'s> Inliner<'s> {
                 }
                 Ok(Value::Object(expanded))
             }
-            Value::Array(schemas) if MANY.contains(&keyword) || keyword == "items" => {
+            Value::Array(schemas)
+                if SCHEMA_LIST_KEYWORDS.contains(&keyword) || keyword == "items" =>
+            {
                 let mut expanded = Vec::with_capacity(schemas.len());
                 for (schema_idx, schema) in schemas.iter().enumerate() {
                     self.pointer.push(schema_idx.to_string());
@@ -164,12 +166,14 @@ impl<'s> Inliner<'s> {
                 }
                 Ok(Value::Array(expanded))
             }
-            schema if ONE.contains(&keyword) => self.inline_schema(schema, level + 1),
-            _ if NAMED.contains(&keyword) => Err(FlatError::BadSchema {
+            schema if ONE_SCHEMA_KEYWORDS.contains(&keyword) => {
+                self.inline_schema(schema, level + 1)
+            }
+            _ if NAMED_SCHEMA_KEYWORDS.contains(&keyword) => Err(FlatError::BadSchema {
                 pointer: self.current_pointer(),
                 reason: "schemas by name must be an object",
             }),
-            _ if MANY.contains(&keyword) => Err(FlatError::BadSchema {
+            _ if SCHEMA_LIST_KEYWORDS.contains(&keyword) => Err(FlatError::BadSchema {
                 pointer: self.current_pointer(),
                 reason: "the branches must be an array of schemas",
             }),
@@ -208,18 +212,18 @@ impl<'s> Inliner<'s> {
         let expanded = self.inline_schema(target, level + 1)?;
         self.open.pop();
         let Value::Object(mut expanded) = expanded else {
-            // A boolean has no keywords; `true` adds nothing to those next to the reference.
-            let is_alone = siblings.is_empty() || expanded == Value::Bool(false);
-            return Ok(if is_alone {
+            // A boolean has no keywords, and `true` adds nothing to the ones next to the reference.
+            let has_no_siblings = siblings.is_empty() || expanded == Value::Bool(false);
+            return Ok(if has_no_siblings {
                 expanded
             } else {
                 Value::Object(siblings)
             });
         };
         for (keyword, value) in siblings {
-            let is_free = ANNOTATIONS.contains(&keyword.as_str());
+            let is_annotation = ANNOTATIONS.contains(&keyword.as_str());
             match expanded.get(&keyword) {
-                Some(existing) if !is_free && *existing != value => {
+                Some(existing) if !is_annotation && *existing != value => {
                     return Err(FlatError::Contradiction {
                         pointer: self.current_pointer(),
                         reason: format!(

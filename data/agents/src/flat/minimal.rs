@@ -1,4 +1,4 @@
-//! The flattener of the post, unchanged, for comparison.
+//! The flattener from the post, unchanged, for comparison.
 
 use crate::budgets::FLAT_BYTES;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
-//! Finds the required parts that nested arguments lack.
+//! Finds the required parts that are missing in nested arguments.
 //!
-//! The check uses the nested form, because a flat `required` cannot express "a city if there is an
-//! address".
+//! The check uses the nested form, because a flat `required` cannot express "a city is required if
+//! there is an address".
 
 use crate::budgets::FLAT_BYTES;
 use serde_json::{Map, Value};
@@ -13,10 +13,10 @@ use super::flatten::FlatSchema;
 use super::shape::{allows_null, required_names};
 
 impl FlatSchema {
-    /// Paths of missing required parts, with an object before its parts.
+    /// Paths of the missing required parts; an object comes before its parts.
     ///
-    /// Parts required in an absent optional object are not missing. A disallowed `null` counts as
-    /// missing. Branches of unions are not checked.
+    /// Parts of an absent optional object are not missing. A disallowed `null` counts as missing.
+    /// Branches of unions are not checked.
     ///
     /// # Errors
     ///
@@ -49,10 +49,10 @@ impl RequiredSearch {
         let properties = schema.get("properties").and_then(Value::as_object);
         let property = |name: &str| properties.and_then(|properties| properties.get(name));
         for name in required_names(schema, pointer)? {
-            let is_given = arguments
+            let is_present = arguments
                 .get(name)
                 .is_some_and(|value| !value.is_null() || property(name).is_none_or(allows_null));
-            if !is_given {
+            if !is_present {
                 self.n_bytes += path_bytes(&self.path) + name.len();
                 if self.n_bytes > FLAT_BYTES {
                     return Err(too_many_bytes());

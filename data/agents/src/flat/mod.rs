@@ -1,13 +1,13 @@
 //! Flattens nested JSON Schemas, and converts arguments between the two forms.
 //!
 //! A model that writes `customer_address_city` does not need to track brackets. The nested value is
-//! restored afterwards, so executors and metrics never see the flat form. Unflattening only uses
+//! restored afterwards, so executors and metrics never see the flat form. Unflattening uses only
 //! the mapping and never splits a flat name, because `a_b` may be one key or two.
 //!
 //! [`FlatSchema`] contains the schema, its mapping and both directions, and [`advise`] decides when
 //! flattening is worthwhile. [`flatten_slot_row`] and [`flatten_tool_row`] apply it to rows and
-//! return what the evaluation needs to undo it. [`flatten_rows`] does so while rows are read, and
-//! [`FlatDocuments`] for the documents shown to agents.
+//! return the mapping with which the evaluation undoes it. [`flatten_rows`] applies it while rows
+//! are read, and [`FlatDocuments`] applies it to the documents shown to agents.
 //!
 //! # Source
 //!

@@ -1,8 +1,8 @@
 //! Generates unique flat names from paths.
 //!
-//! A name is the path joined by the separator. Of parts with colliding names, the first in document
-//! order keeps the name. The others are numbered from 2, skipping names that other parts have
-//! without a number: `a_b`, `a.b` and `a.b_2` become `a_b`, `a_b_3` and `a_b_2`.
+//! A name is the path joined by the separator. If names collide, the first part in document order
+//! keeps the name. The others are numbered from 2, skipping the unnumbered names of other parts:
+//! `a_b`, `a.b` and `a.b_2` become `a_b`, `a_b_3` and `a_b_2`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ pub enum OnCollision {
 ///
 /// # Errors
 ///
-/// Two names collide and `on_collision` forbids that.
+/// Two names collide, and `on_collision` is [`OnCollision::Error`].
 pub(super) fn flat_names(
     leaves: &[PlacedLeaf<'_>],
     separator: &str,
@@ -39,7 +39,7 @@ pub(super) fn flat_names(
         .collect();
     let all_natural: HashSet<&str> = natural.iter().map(String::as_str).collect();
     let mut owners: HashMap<String, &PlacedLeaf<'_>> = HashMap::with_capacity(leaves.len());
-    // The next number to try; without it, a thousand equal names would need a million attempts.
+    // The next suffix to try. Without it, a thousand equal names would need a million attempts.
     let mut next_suffix: HashMap<&str, usize> = HashMap::new();
     let mut names = Vec::with_capacity(leaves.len());
     for (leaf, name) in leaves.iter().zip(&natural) {

@@ -1,7 +1,7 @@
 //! Flattens rows while they are read.
 //!
-//! Rendered and trained content becomes flat. The fields used by metrics stay nested, so scoring
-//! only needs [`flatten_slot_row`] again to unflatten a completion.
+//! The content that is rendered and trained on becomes flat. The fields used by metrics stay
+//! nested, so scoring only needs [`flatten_slot_row`] again to unflatten a completion.
 
 use tooltune_rows::text::{DataError, Row};
 
@@ -11,7 +11,7 @@ use super::tool_rows::flatten_tool_row;
 
 /// Flattens rows one by one; `report` counts the rows read so far.
 ///
-/// A SLOT row gets a flat schema and a flat answer, a row with tools flat parameters and flat
+/// A SLOT row gets a flat schema and a flat answer; a row with tools gets flat parameters and flat
 /// calls. Other rows, and rows that stay nested, are unchanged.
 pub fn flatten_rows<'r>(
     rows: impl Iterator<Item = Result<Row, DataError>> + 'r,
@@ -36,9 +36,9 @@ fn flatten_row(
                 .then(nested_conversation)
                 .transpose();
             let conversation = nested_conversation.map_err(|error| error.at(&row.id))?;
-            let is_asking = row.has_no_answer();
+            let has_no_answer = row.has_no_answer();
             conversation.map(|flat| {
-                if is_asking {
+                if has_no_answer {
                     flat.without_answer()
                 } else {
                     flat

@@ -14,14 +14,14 @@ const N_NAMED: usize = 3;
 /// Why a schema and its targets stay nested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NestedReason {
-    /// [`advise`](super::advise) recommends it, or there is nothing to flatten.
+    /// [`advise`](super::advise) recommends keeping it nested, or there is nothing to flatten.
     Advised(Reason),
     /// The schema or a target has no flat form.
     Refused(FlatError),
-    /// A target would not survive: it contains an empty object, an empty list of objects, or a null
-    /// that the schema does not allow.
+    /// Flattening would not preserve a target: it contains an empty object, an empty list of
+    /// objects, or a null that the schema does not allow.
     Lossy,
-    /// Several tools of a conversation have this name, so a call is ambiguous.
+    /// Several tools of a conversation have the same name, so their calls are ambiguous.
     SharedName,
 }
 
@@ -33,7 +33,7 @@ impl NestedReason {
             Self::Advised(Reason::UserFacing) => "user_facing",
             Self::Advised(Reason::AlreadyFlat) => "already_flat",
             Self::Advised(Reason::Simple) => "simple",
-            // Never a reason to keep a schema nested, but a possible advice.
+            // Never a reason to keep a schema nested, but `Advised` can hold it.
             Self::Advised(Reason::Nested) => "nested",
             Self::Refused(error) => error.kind(),
             Self::Lossy => "lossy",
@@ -60,12 +60,12 @@ pub struct NestedSchema {
 /// Number of flattened schemas, and why the others were not flattened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlattenReport {
-    /// Number of schemas with their targets: one per SLOT row, one per tool of a tool row.
+    /// Number of schemas, each with its targets: one per SLOT row, one per tool of a tool row.
     pub n_schemas: usize,
     /// Number of flattened schemas.
     pub n_flattened: usize,
     /// Number of flattened schemas with more slots than configured, because a target has more
-    /// items. Their number of slots reveals the length of the longest list.
+    /// items. Their number of slots reveals the length of the longest list to the model.
     pub n_widened: usize,
     /// Number of schemas that stay nested, by [`NestedReason::name`].
     pub kept: BTreeMap<Cow<'static, str>, usize>,
@@ -114,8 +114,8 @@ impl FlattenReport {
         self.kept_schemas.extend(later.kept_schemas);
     }
 
-    /// The report as sentences: the number of flat schemas, and one line per reason against
-    /// flattening with the first affected rows.
+    /// The report as lines of text: the number of flat schemas, then one line per reason for
+    /// staying nested, with the first affected rows.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "{} of {} schemas were flattened",
@@ -129,8 +129,8 @@ impl FlattenReport {
         }
         for (reason, n) in &self.kept {
             let schemas = self.kept_schemas.iter();
-            let of_reason = schemas.filter(|schemas_of_reason| schemas_of_reason.reason == *reason);
-            let labels: Vec<String> = of_reason.take(N_NAMED).map(NestedSchema::label).collect();
+            let matching = schemas.filter(|schemas_of_reason| schemas_of_reason.reason == *reason);
+            let labels: Vec<String> = matching.take(N_NAMED).map(NestedSchema::label).collect();
             let such_as = if *n > labels.len() { ", such as" } else { ":" };
             lines.push(format!(
                 "{n} stay nested, {reason}{such_as} {}",

@@ -1,12 +1,12 @@
 //! Flattens the schemas of SLOT rows, and unflattens completions.
 //!
 //! The two arms of a comparison differ only in the transform: a row that is not worth flattening is
-//! unchanged in both, and a flat completion is unflattened before it is scored against the nested
-//! gold value.
+//! unchanged in both arms, and a flat completion is unflattened before it is scored against the
+//! nested gold value.
 //!
-//! Lists get as many slots as the longest list of the row needs, so a schema with one slot reveals
-//! to the model that there is one item. To avoid that, [`FlattenOptions::slots`] sets a minimum
-//! number of slots for all rows, and [`FlattenReport::n_widened`] counts the rows that needed more.
+//! Lists get as many slots as the longest list in the row needs, so a schema with one slot reveals
+//! to the model that there is one item. To avoid that, set [`FlattenOptions::slots`] to a minimum
+//! number of slots for all rows; [`FlattenReport::n_widened`] counts the rows that need more.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,8 +35,8 @@ pub enum FlattenWhen {
 pub struct RowFlattening {
     /// The selection of schemas.
     pub when: FlattenWhen,
-    /// Lists get the number of slots of the longest list in a row, at least the configured number;
-    /// with 0 they stay nested.
+    /// Lists get as many slots as the longest list in the row needs, and at least the configured
+    /// number; with 0 they stay nested.
     pub options: FlattenOptions,
     /// The prompt of SLOT rows with a flat schema.
     pub slot_prompt: SlotPrompt,
@@ -51,7 +51,7 @@ pub struct FlatSlotRow {
     pub flat_schema: Option<FlatSchema>,
 }
 
-/// A completion in scoring form.
+/// A completion in nested form, for scoring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NestedCompletion {
     /// The nested JSON text, or the replacement for a malformed completion.
@@ -61,7 +61,7 @@ pub struct NestedCompletion {
     pub malformed: Option<&'static str>,
 }
 
-/// Flattens schema and gold value of a SLOT row, if configured and lossless.
+/// Flattens the schema and gold value of a SLOT row, if configured and lossless.
 pub fn flatten_slot_row(
     row: &SlotRow,
     flattening: &RowFlattening,
@@ -93,8 +93,8 @@ pub fn flatten_slot_row(
 impl FlatSlotRow {
     /// The schema of the row's completions for constrained decoding.
     ///
-    /// A flat schema is closed here, although the prompt does not show that: a key missing from the
-    /// mapping could not be unflattened.
+    /// A flat schema is closed here, although the prompt does not show that, because a key that is
+    /// not in the mapping could not be unflattened.
     pub fn enforced_schema(&self) -> Value {
         let mut schema = self.row.json_schema.clone();
         if let (Some(fields), Some(_)) = (schema.as_object_mut(), &self.flat_schema) {
@@ -106,8 +106,8 @@ impl FlatSlotRow {
     /// The completion to score against the nested row.
     ///
     /// A completion that is not JSON is unchanged, and one that cannot be unflattened becomes
-    /// empty: neither parses, so both score zero. Completions of a row that stays nested are
-    /// returned unchanged, and counted as malformed by the same rule.
+    /// empty. Neither can be parsed, so both score zero. If the row stays nested, its completions
+    /// are returned unchanged, and counted as malformed by the same rule.
     pub fn nested_completion(&self, raw: &str, report: &mut UnflattenReport) -> NestedCompletion {
         let (text, malformed) = match json::parse(raw) {
             Err(_) => (raw.to_owned(), Some("not_json")),

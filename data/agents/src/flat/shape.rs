@@ -1,8 +1,8 @@
 //! Parses an inlined schema into a tree of objects, lists and leaves.
 //!
-//! Both directions walk this tree, so a single function decides what is flattened: an object whose
-//! keys are all declared, and a list of such objects. Unions, type lists, free-form objects and
-//! lists of scalars are leaves and are kept verbatim.
+//! Both directions walk this tree, so a single function decides what is flattened: objects whose
+//! keys are all declared, and lists of such objects. Unions, type lists, free-form objects and
+//! lists of scalars are leaves, which are kept verbatim.
 
 use crate::budgets::{FLAT_BYTES, FLAT_LEAVES};
 use serde_json::{Map, Value};
@@ -39,7 +39,7 @@ pub(super) struct Field {
 
 /// The fields of the root, which must describe an object.
 ///
-/// Undeclared keys, which the root may allow, have no flat form.
+/// Undeclared keys have no flat form, even if the root allows them.
 ///
 /// # Errors
 ///
@@ -171,7 +171,7 @@ fn read_count(schema: &Value, keyword: &str, pointer: &str) -> Result<Option<usi
 
 /// Whether `null` may be valid under a leaf's schema.
 ///
-/// `nullable` is the OpenAPI keyword for it.
+/// `nullable` is OpenAPI's keyword for this.
 pub(super) fn allows_null(schema: &Value) -> bool {
     let Value::Object(keywords) = schema else {
         return schema != &Value::Bool(false);
@@ -202,7 +202,7 @@ pub(super) struct PlacedLeaf<'s> {
     pub(super) is_required: bool,
 }
 
-/// The leaves in document order, with the slots of a list one after another.
+/// The leaves in document order; the slots of a list follow one another.
 ///
 /// # Errors
 ///

@@ -23,12 +23,12 @@ pub struct FlatToolRow {
     pub flat_schemas: BTreeMap<String, FlatSchema>,
 }
 
-/// Flattens the tools of a conversation, the row `id`, and their calls in all messages.
+/// Flattens the tools of the conversation in row `id`, and their calls in all messages.
 ///
-/// Each tool is handled on its own. Its lists get the number of slots of the longest list in any of
-/// its calls, at least the configured number. A tool also stays nested if one of its calls would be
-/// rejected or changed, or if another tool has the same name. Calls written as text in messages are
-/// unchanged.
+/// Each tool is handled separately. Its lists get as many slots as the longest list in any of its
+/// calls needs, and at least the configured number. A tool stays nested if flattening would reject
+/// or change one of its calls, or if another tool has the same name. Calls written as text in
+/// messages are unchanged.
 pub fn flatten_tool_row(
     id: &str,
     conversation: &Conversation,
@@ -73,7 +73,7 @@ pub fn flatten_tool_row(
     flat
 }
 
-/// The names of more than one tool.
+/// The names that several tools have.
 fn shared_names(conversation: &Conversation) -> BTreeSet<&str> {
     let mut seen_names = BTreeSet::new();
     let tools = conversation.tools.iter().flatten();
@@ -113,7 +113,7 @@ fn flat_call(flat_schema: &FlatSchema, call: &ToolCall) -> Option<ToolCall> {
 }
 
 impl FlatToolRow {
-    /// The nested arguments of a predicted call, counted in `report`.
+    /// The nested arguments of a predicted call; the result is counted in `report`.
     ///
     /// Arguments of a tool that stays nested are returned unchanged.
     ///

@@ -1,5 +1,4 @@
-//! Collects the distinct texts of a step's pairs, and masks the ones that are not negatives of a
-//! pair.
+//! Collects the distinct texts of a step's pairs, and masks texts that are not negatives of a pair.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +15,8 @@ pub struct BatchRow {
 
 /// The distinct texts of a step, and its pairs.
 ///
-/// A repeated document would count as several negatives, and a positive document of a query would
-/// be trained as a negative. Both are common if many queries share few tools.
+/// Without this, a repeated document would count as several negatives, and a positive document of a
+/// query could be trained as a negative. Both are common if many queries share few tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairBatch {
     /// Indices of the distinct queries in the set.
@@ -75,17 +74,18 @@ impl PairBatch {
             }
         }
         let (queries, documents) = (queries.numbers, documents.numbers);
-        let is_right = |query: usize, document: usize| {
+        let is_positive = |query: usize, document: usize| {
             set.relevant_documents(queries[query])
                 .contains(&documents[document])
         };
         let mut excluded_documents = Vec::with_capacity(rows.len() * documents.len());
         let mut excluded_queries = Vec::with_capacity(rows.len() * queries.len());
         for row in &batch_rows {
-            excluded_documents
-                .extend((0..documents.len()).map(|d| d != row.document && is_right(row.query, d)));
+            excluded_documents.extend(
+                (0..documents.len()).map(|d| d != row.document && is_positive(row.query, d)),
+            );
             excluded_queries
-                .extend((0..queries.len()).map(|q| q != row.query && is_right(q, row.document)));
+                .extend((0..queries.len()).map(|q| q != row.query && is_positive(q, row.document)));
         }
         Self {
             queries,
@@ -126,8 +126,8 @@ mod tests {
             .map(|row| (row.query, row.document))
             .collect();
         assert_eq!(rows, [(0, 0), (1, 0), (0, 1), (2, 2)]);
-        // For q1 with a, b is also positive. For q2 with a there is nothing else, and for q1 with b
-        // there is a.
+        // For q1 with a, b is also positive. For q2 with a, no other document is positive. For q1
+        // with b, a is also positive.
         let excluded: Vec<&[bool]> = batch.excluded_documents.chunks(3).collect();
         assert_eq!(excluded[0], [false, true, false]);
         assert_eq!(excluded[1], [false; 3]);

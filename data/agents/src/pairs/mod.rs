@@ -1,9 +1,9 @@
 //! Turns queries with positive documents into batches for contrastive training.
 //!
 //! Each distinct text is stored once and identified by its index, so that a batch embeds it once
-//! and pairs are compared by index. The positives of a query are known over the whole set, so
-//! another positive document of a query is never among the negatives of its pairs. Texts that an
-//! encoder cannot distinguish are merged ([`PairSet::merge`]).
+//! and pairs are compared by index. The positives of a query are collected over the whole set, so
+//! no positive document of a query is ever among the negatives of its pairs. Texts that an encoder
+//! cannot distinguish are merged ([`PairSet::merge`]).
 
 mod batch;
 mod order;

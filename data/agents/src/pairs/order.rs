@@ -2,7 +2,7 @@
 //!
 //! A pair that is alone in its batch, or shares its document with all others, has no negatives: its
 //! loss is 0, and the step would have no effect. Such a batch is merged into the next one, and the
-//! last batch of an epoch into the previous one. The order only depends on seed and epoch, as for
+//! last batch of an epoch into the previous one. The order depends only on seed and epoch, as in
 //! [`StepOrder`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,8 @@ pub struct PairOrder {
     order: StepOrder,
     options: PairOrderOptions,
     candidates: Candidates,
-    /// The last used epoch; steps are requested in order, so one epoch is enough.
+    /// The steps of the last used epoch. Steps are requested in order, so caching one epoch is
+    /// enough.
     cached: Mutex<Option<(u64, Arc<Steps>)>>,
 }
 
@@ -47,7 +48,7 @@ struct Candidates {
     /// Positives per query.
     relevant: Vec<BTreeSet<usize>>,
     n_documents: usize,
-    finds_negatives: bool,
+    mines_negatives: bool,
 }
 
 impl Candidates {
@@ -63,31 +64,31 @@ impl Candidates {
                 .map(|query| set.relevant_documents(query).clone())
                 .collect(),
             n_documents: set.documents().len(),
-            finds_negatives: hard_negatives > 0,
+            mines_negatives: hard_negatives > 0,
         }
     }
 
-    fn right_documents(&self, pair: usize) -> &BTreeSet<usize> {
+    fn positive_documents(&self, pair: usize) -> &BTreeSet<usize> {
         &self.relevant[self.queries[pair]]
     }
 
     /// Whether one of the pairs has a negative among the documents of all pairs.
     fn has_negatives(&self, pairs: &[usize]) -> bool {
         let finds = |pair: usize| {
-            self.finds_negatives && self.right_documents(pair).len() < self.n_documents
+            self.mines_negatives && self.positive_documents(pair).len() < self.n_documents
         };
         let mut documents = pairs.iter().flat_map(|&pair| &self.documents[pair]);
         pairs.iter().any(|&pair| finds(pair))
             || documents.any(|document| {
                 pairs
                     .iter()
-                    .any(|&pair| !self.right_documents(pair).contains(document))
+                    .any(|&pair| !self.positive_documents(pair).contains(document))
             })
     }
 
     /// Maximum number of pairs in a batch without negatives.
     fn max_pairs_without_negatives(&self) -> usize {
-        if self.finds_negatives
+        if self.mines_negatives
             && self
                 .relevant
                 .iter()
@@ -95,14 +96,17 @@ impl Candidates {
         {
             return 0;
         }
-        let mut of_document: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut pairs_of_document: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (pair, documents) in self.documents.iter().enumerate() {
-            of_document.entry(documents[0]).or_default().push(pair);
+            pairs_of_document
+                .entry(documents[0])
+                .or_default()
+                .push(pair);
         }
         let same_right = |right: &BTreeSet<usize>| {
             let own_pairs = right
                 .iter()
-                .filter_map(|document| of_document.get(document));
+                .filter_map(|document| pairs_of_document.get(document));
             own_pairs
                 .flatten()
                 .filter(|pair| self.documents[**pair].iter().all(|d| right.contains(d)))
@@ -145,7 +149,7 @@ impl PairOrder {
         self.candidates.has_negatives(&all_pairs)
     }
 
-    /// Number of pairs without negatives if they are alone.
+    /// Number of pairs that would have no negatives in a batch of their own.
     pub fn n_pairs_without_negatives(&self) -> usize {
         let all_pairs = 0..self.n_pairs();
         all_pairs
@@ -153,19 +157,19 @@ impl PairOrder {
             .count()
     }
 
-    /// Number of batches of `epoch` without negatives, which were merged into another.
+    /// Number of batches of `epoch` that had no negatives and were merged into another batch.
     pub fn n_joined(&self, epoch: u64) -> usize {
         let n_batches = self.order.steps_in_epoch(epoch);
         n_batches - self.steps(epoch).len()
     }
 
-    /// Number of optimizer steps of `epoch`; epochs may differ slightly if many pairs share few
+    /// Number of optimizer steps of `epoch`. Epochs may differ slightly if many pairs share few
     /// documents.
     pub fn steps_in_epoch(&self, epoch: u64) -> usize {
         self.steps(epoch).len()
     }
 
-    /// Number of optimizer steps of a number of epochs, of which the last may be partial; at least
+    /// Number of optimizer steps of `epochs` epochs, of which the last may be partial; at least
     /// one.
     pub fn steps_in_epochs(&self, epochs: f64) -> u64 {
         let n_whole = epochs.floor() as u64;
@@ -187,7 +191,8 @@ impl PairOrder {
     fn epochs_differ(&self) -> bool {
         let n_max = self.candidates.max_pairs_without_negatives();
         match self.n_pairs() % self.options.batch_size {
-            // All pairs share one document, or the last one may or may not have its own negatives.
+            // All pairs share one document, or whether the last pair has its own negatives is
+            // random.
             1 if n_max < self.options.batch_size => {
                 !matches!(self.n_pairs_without_negatives(), n if n == 0 || n == self.n_pairs())
             }
@@ -233,17 +238,17 @@ impl PairOrder {
     /// The batches of an epoch, each with a negative.
     fn merge_batches(&self, epoch: u64) -> Steps {
         let mut steps = Steps::new();
-        let mut waiting = Vec::new();
+        let mut pending_pairs = Vec::new();
         for batch in 0..self.order.steps_in_epoch(epoch) {
-            waiting.extend(self.order.step(epoch, batch).concat());
-            if self.candidates.has_negatives(&waiting) {
-                steps.push(std::mem::take(&mut waiting));
+            pending_pairs.extend(self.order.step(epoch, batch).concat());
+            if self.candidates.has_negatives(&pending_pairs) {
+                steps.push(std::mem::take(&mut pending_pairs));
             }
         }
         match steps.last_mut() {
-            Some(last) => last.append(&mut waiting),
+            Some(last) => last.append(&mut pending_pairs),
             // Training is impossible; callers check `can_learn` first.
-            None => steps.push(waiting),
+            None => steps.push(pending_pairs),
         }
         steps
     }
@@ -322,16 +327,16 @@ mod tests {
         let set = seven_pairs();
         let order = pair_order(&set, 3, 0);
         let mut cursor = Cursor::default();
-        let mut walked = Vec::new();
+        let mut step_sizes = Vec::new();
         for _ in 0..6 {
             let (pairs, next_cursor) = order.next(cursor);
-            // As in a resumed run, with nothing cached.
+            // As in a resumed run, without cached steps.
             let second_order = super::PairOrder::new(&set, order.options).expect("an order");
             assert_eq!(second_order.next(cursor), (pairs.clone(), next_cursor));
-            walked.push(pairs.len());
+            step_sizes.push(pairs.len());
             cursor = next_cursor;
         }
-        assert_eq!(walked, [3, 4, 3, 4, 3, 4]);
+        assert_eq!(step_sizes, [3, 4, 3, 4, 3, 4]);
         assert_eq!(
             cursor,
             Cursor {

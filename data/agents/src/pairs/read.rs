@@ -19,16 +19,16 @@ use super::set::{LocatedText, PairSet};
 /// The fields of a pair, the query and its positive document, each with two names.
 pub const PAIR_FIELDS: [[&str; 2]; 2] = [["query", "anchor"], ["positive", "document"]];
 
-/// The format of a row of pairs.
+/// The format of a row with a pair, for messages.
 const ROW: &str = "a row is {\"query\": text, \"positive\": text}, optionally with \"negatives\" (a text \
                    or a list) or \"negative_1\", \"negative_2\" and so on; anchor, document and \
                    negative are also accepted";
 
-/// The format of a row of documents.
+/// The format of a row with a document, for messages.
 const DOCUMENT: &str = "a row is {\"document\": text} or a JSON text, all rows of a file alike, or an API \
                         document";
 
-/// Scores of sentence-transformers' miner, which are ignored.
+/// Score fields of sentence-transformers' miner, which are ignored.
 const SCORES: [&str; 2] = ["score", "scores"];
 
 /// Reads the pairs of all files, one after another.
@@ -52,8 +52,8 @@ pub fn read_pairs_of(files: Vec<Box<dyn Records>>) -> Result<PairSet, ToolsError
     read_pairs_among(files, &[])
 }
 
-/// As [`read_pairs_of`], with the positives taken from an index: a pair whose `document_id` is in
-/// the index has the text of that document, whatever the pair contains.
+/// Like [`read_pairs_of`], but takes positives from an index: if the `document_id` of a pair is in
+/// the index, the text of that document replaces the text in the pair.
 ///
 /// # Errors
 ///
@@ -69,15 +69,15 @@ pub fn read_pairs_among(
     for lines in files {
         let n_before = set.pairs().len();
         let name = lines.path().display().to_string();
-        let mut is_sound = true;
+        let mut is_valid = true;
         for line in lines {
             let pair = line.and_then(|(location, row)| {
                 push(&mut set, &mut named_documents, &location, &row)
                     .map_err(|error| error.at(location))
             });
-            is_sound &= faults.take(pair).is_some();
+            is_valid &= faults.take(pair).is_some();
         }
-        if is_sound && set.pairs().len() == n_before {
+        if is_valid && set.pairs().len() == n_before {
             let kind = "new pairs";
             faults.take::<()>(Err(ToolsError::Empty { what: kind }.at(name)));
         }
@@ -86,11 +86,11 @@ pub fn read_pairs_among(
     Ok(set)
 }
 
-/// Texts of documents by id.
+/// Document texts by id.
 struct NamedDocuments<'i> {
-    /// Texts of an index, if there is one with ids.
+    /// Texts of the index, if there is one.
     index: HashMap<&'i str, &'i str>,
-    /// Texts of the pairs so far.
+    /// Texts of the pairs read so far.
     seen: HashMap<String, String>,
 }
 
@@ -412,8 +412,8 @@ mod tests {
         let message = read_text(&invalid.repeat(11))
             .expect_err("many")
             .to_string();
-        let tenth = message.lines().nth(9).unwrap_or_default();
-        assert!(tenth.ends_with(":10: same error"), "{message}");
+        let tenth_line = message.lines().nth(9).unwrap_or_default();
+        assert!(tenth_line.ends_with(":10: same error"), "{message}");
         assert_eq!(message.lines().last(), Some("and 1 more row with errors"));
     }
 

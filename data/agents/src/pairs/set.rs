@@ -1,4 +1,4 @@
-//! Pairs with their distinct texts, and the positive documents of each query.
+//! Pairs, their distinct texts, and the positive documents of each query.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,7 +27,7 @@ struct NumberedTexts {
 }
 
 impl NumberedTexts {
-    fn number_of(&mut self, text: &str, location: &str) -> usize {
+    fn index_of_text(&mut self, text: &str, location: &str) -> usize {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
@@ -45,7 +45,7 @@ impl NumberedTexts {
         for (number, &representative) in first_numbers.iter().enumerate() {
             let new = match numbers.get(representative) {
                 Some(&new) => new,
-                None => merged.number_of(&self.texts[number], &self.places[number]),
+                None => merged.index_of_text(&self.texts[number], &self.places[number]),
             };
             numbers.push(new);
         }
@@ -79,10 +79,10 @@ pub struct PairSet {
 impl PairSet {
     /// Adds a document without a pair, for example from an index; returns its index.
     pub fn add_document(&mut self, text: &str, location: &str) -> usize {
-        self.documents.number_of(text, location)
+        self.documents.index_of_text(text, location)
     }
 
-    /// Adds a pair that is only identified by its id, as [`PairSet::push_from`] does.
+    /// Adds a pair whose only location is its id; otherwise like [`PairSet::push_from`].
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl PairSet {
         self.push_from(&location, id, query, document, negatives)
     }
 
-    /// Adds a pair found at `place`; a repeated pair counts once.
+    /// Adds a pair found at `location`; repeated pairs count once.
     ///
     /// # Errors
     ///
@@ -128,14 +128,14 @@ impl PairSet {
         if negatives.iter().any(|negative| negative == document) {
             return Err(ToolsError::NegativeIsPositive);
         }
-        let query = self.queries.number_of(query, location);
+        let query = self.queries.index_of_text(query, location);
         self.relevant
             .resize_with(self.queries.texts.len(), BTreeSet::new);
-        let document = self.documents.number_of(document, location);
+        let document = self.documents.index_of_text(document, location);
         let is_new = self.relevant[query].insert(document);
         let negatives: Vec<usize> = negatives
             .iter()
-            .map(|negative| self.documents.number_of(negative, location))
+            .map(|negative| self.documents.index_of_text(negative, location))
             .collect();
         if is_new || !negatives.is_empty() {
             self.pairs.push(Pair {
@@ -148,7 +148,7 @@ impl PairSet {
         Ok(())
     }
 
-    /// The pairs of trajectories: the query or each sub-query, depending on `method`, with the
+    /// The pairs of trajectories: depending on `method`, the query or each sub-query, with the
     /// documents of the APIs that answer it.
     ///
     /// # Errors

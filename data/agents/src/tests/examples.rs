@@ -1,4 +1,4 @@
-//! The exact examples of a trajectory.
+//! Compares the examples of a trajectory with their exact texts.
 
 use tooltune_template::ValueOrigin;
 
@@ -9,7 +9,7 @@ const CALL_2: &str = "{\"name\": \"Stocks/Convert\", \"arguments\": {\"amount\":
                       \"from\": [\"BVK\", \"é\"], \"to\": \"DSD\"}}";
 const RESULT_1: &str = "{\"price\": 385.62, \"currency\": \"BVK\"}";
 const RESULT_2: &str = "{\"converted\": 12.91}";
-const ASKED: &str = "\n\nQuery: What is a share of BOLX in DSD?";
+const QUERY_PART: &str = "\n\nQuery: What is a share of BOLX in DSD?";
 
 /// Id, prompt after its instruction, and completion of every example.
 fn example_texts(method: Method) -> Vec<(String, String, String)> {
@@ -38,18 +38,21 @@ fn check_examples(method: Method, expected: &[(&str, String, String)]) {
     assert_eq!(actual, expected);
 }
 
-fn done_1() -> String {
+fn first_call_text() -> String {
     format!("\nCall 1: {CALL_1}\nResult 1: {RESULT_1}")
 }
 
-fn done_2() -> String {
-    format!("{}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}", done_1())
+fn both_calls_text() -> String {
+    format!(
+        "{}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}",
+        first_call_text()
+    )
 }
 
 fn last() -> (&'static str, String, String) {
     (
         "final-1",
-        format!("{ASKED}{}\nAnswer:", done_2()),
+        format!("{QUERY_PART}{}\nAnswer:", both_calls_text()),
         "It is 12.91 DSD.".to_owned(),
     )
 }
@@ -57,11 +60,11 @@ fn last() -> (&'static str, String, String) {
 #[test]
 fn global_yields_a_plan_one_example_per_call_and_the_answer() {
     let names = "[\"Stocks/Quote\", \"Stocks/Convert\"]".to_owned();
-    let prompt_end = format!("\n\nAPIs: 1{ASKED}\nPlan: {names}");
+    let prompt_end = format!("\n\nAPIs: 1{QUERY_PART}\nPlan: {names}");
     check_examples(
         Method::Global,
         &[
-            ("plan-1", format!("\n\nAPIs: 5{ASKED}\nPlan:"), names),
+            ("plan-1", format!("\n\nAPIs: 5{QUERY_PART}\nPlan:"), names),
             (
                 "call-1",
                 format!("{prompt_end}\nCall 1:"),
@@ -69,7 +72,7 @@ fn global_yields_a_plan_one_example_per_call_and_the_answer() {
             ),
             (
                 "call-2",
-                format!("{prompt_end}{}\nCall 2:", done_1()),
+                format!("{prompt_end}{}\nCall 2:", first_call_text()),
                 CALL_2.to_owned(),
             ),
             last(),
@@ -79,7 +82,7 @@ fn global_yields_a_plan_one_example_per_call_and_the_answer() {
 
 #[test]
 fn react_yields_steps_that_end_with_finish() {
-    let prompt_end = format!("\n\nAPIs: 5{ASKED}");
+    let prompt_end = format!("\n\nAPIs: 5{QUERY_PART}");
     check_examples(
         Method::React,
         &[
@@ -90,12 +93,12 @@ fn react_yields_steps_that_end_with_finish() {
             ),
             (
                 "step-2",
-                format!("{prompt_end}{}\nStep 2:", done_1()),
+                format!("{prompt_end}{}\nStep 2:", first_call_text()),
                 format!("Thought: Convert the price to DSD.\nAction: {CALL_2}"),
             ),
             (
                 "step-3",
-                format!("{prompt_end}{}\nStep 3:", done_2()),
+                format!("{prompt_end}{}\nStep 3:", both_calls_text()),
                 "Finish: It is 12.91 DSD.".to_owned(),
             ),
         ],
@@ -106,7 +109,7 @@ const SUB_1: &str = "\nSub-query 1: Get the quote of BOLX.";
 const SUB_2: &str = "\nSub-query 2: Convert the price to DSD.";
 
 fn calls_of_sub_queries() -> [(&'static str, String, String); 2] {
-    let prompt_end = format!("\n\nAPIs: 5{ASKED}{SUB_1}");
+    let prompt_end = format!("\n\nAPIs: 5{QUERY_PART}{SUB_1}");
     [
         (
             "call-1",
@@ -115,7 +118,7 @@ fn calls_of_sub_queries() -> [(&'static str, String, String); 2] {
         ),
         (
             "call-2",
-            format!("{prompt_end}{}{SUB_2}\nCall 2:", done_1()),
+            format!("{prompt_end}{}{SUB_2}\nCall 2:", first_call_text()),
             CALL_2.to_owned(),
         ),
     ]
@@ -128,7 +131,11 @@ fn global_with_decomposition_yields_sub_queries_one_example_per_call_and_the_ans
     check_examples(
         Method::GlobalId,
         &[
-            ("decompose-1", format!("{ASKED}\nSub-queries:"), sub_queries),
+            (
+                "decompose-1",
+                format!("{QUERY_PART}\nSub-queries:"),
+                sub_queries,
+            ),
             first,
             second,
             last(),
@@ -145,21 +152,21 @@ fn react_with_decomposition_yields_one_sub_query_at_a_time_until_done() {
         &[
             (
                 "decompose-1",
-                format!("{ASKED}\nSub-query 1:"),
+                format!("{QUERY_PART}\nSub-query 1:"),
                 sub_query(SUB_1),
             ),
             first,
             (
                 "decompose-2",
-                format!("{ASKED}{SUB_1}{}\nSub-query 2:", done_1()),
+                format!("{QUERY_PART}{SUB_1}{}\nSub-query 2:", first_call_text()),
                 sub_query(SUB_2),
             ),
             second,
             (
                 "decompose-3",
                 format!(
-                    "{ASKED}{SUB_1}{}{SUB_2}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}\nSub-query 3:",
-                    done_1()
+                    "{QUERY_PART}{SUB_1}{}{SUB_2}\nCall 2: {CALL_2}\nResult 2: {RESULT_2}\nSub-query 3:",
+                    first_call_text()
                 ),
                 "DONE".to_owned(),
             ),
@@ -225,10 +232,11 @@ fn examples_depend_only_on_seed_and_trajectory() {
         };
         shown_apis(prompt(&with_seed(seed, &trajectory)[0].conversation))
     };
-    let of_seeds: std::collections::BTreeSet<_> = (0..20).map(|s| documents(s, "a")).collect();
-    let of_ids: std::collections::BTreeSet<_> =
+    let distinct_by_seed: std::collections::BTreeSet<_> =
+        (0..20).map(|s| documents(s, "a")).collect();
+    let distinct_by_id: std::collections::BTreeSet<_> =
         (0..20).map(|id| documents(1, &id.to_string())).collect();
-    assert!(of_seeds.len() > 15 && of_ids.len() > 15);
+    assert!(distinct_by_seed.len() > 15 && distinct_by_id.len() > 15);
 }
 
 #[test]

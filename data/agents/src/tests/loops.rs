@@ -1,4 +1,4 @@
-//! Loops with realistic model outputs.
+//! Agent loops with realistic model outputs.
 
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ struct Run {
     outcome: Outcome,
 }
 
-/// Returns `texts` in order as generations, repeating the last one, and the arguments of calls as
-/// their results.
+/// Runs a loop. Generations are `texts` in order, repeating the last one, and the result of a call
+/// is its arguments.
 fn run(method: Method, texts: &[&str], limits: AgentLimits) -> Run {
     let catalogue = catalogue();
     let mut agent = Agent::new(method, "Q?", &catalogue, limits);
@@ -105,7 +105,7 @@ fn an_unparsable_plan_is_a_failure_and_the_loop_still_answers() {
             panic!("{:?}", run.outcome.failures)
         };
         assert!(
-            failure.reason.starts_with("this is no JSON array of "),
+            failure.reason.starts_with("this is not a JSON array of "),
             "{failure:?}"
         );
         assert_eq!(failure.text, "First the quote, then the route.");

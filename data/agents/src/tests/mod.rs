@@ -35,7 +35,7 @@ fn document(tool: &str, api: &str, parameter: &str) -> ApiDocument {
     .unwrap()
 }
 
-/// Converts to a currency from one or several, which are optional.
+/// Converts one or several currencies, which are optional, to another.
 fn convert() -> ApiDocument {
     let mut convert = document("Stocks", "Convert", "amount");
     for (name, kind) in [("from", "ARRAY"), ("to", "STRING")] {
@@ -64,7 +64,7 @@ fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Two calls; the second takes its amount and one of its currencies from the first.
+/// Two calls; the second derives its amount and one of its currencies from the first.
 fn trajectory() -> Trajectory {
     let origin = |path: &str| Derived {
         call: 0,
@@ -139,7 +139,7 @@ fn shown_apis(prompt: &str) -> Vec<String> {
         .collect()
 }
 
-/// The prompt with its documents replaced by their number.
+/// The prompt, with its documents replaced by their number.
 fn without_documents(prompt: &str) -> String {
     let n_documents = shown_apis(prompt).len();
     let other_lines: Vec<&str> = prompt

@@ -45,14 +45,14 @@ fn prompts_of_the_loop(
 fn check_prompts(options: &GoatOptions) -> Vec<GoatExample> {
     let examples = expand(&trajectory(), options);
     let (prompts, _) = prompts_of_the_loop(options, &examples);
-    let trained: Vec<Conversation> = examples
+    let training_prompts: Vec<Conversation> = examples
         .iter()
         .map(|example| {
             assert_eq!(example.conversation.completion_start, 1);
             Conversation::new(example.conversation.prompt().to_vec())
         })
         .collect();
-    assert_eq!(prompts, trained, "{:?}", options.method);
+    assert_eq!(prompts, training_prompts, "{:?}", options.method);
     examples
 }
 

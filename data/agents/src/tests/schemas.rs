@@ -1,11 +1,11 @@
-//! Checks training targets against the schemas enforced by constraints.
+//! Checks training targets against the schemas that constrained decoding enforces.
 
 use tooltune_json as json;
 use tooltune_synth::goat::{GoatSplit, GoatSynthOptions, documents, generate};
 
 use super::*;
 
-/// Whether the keys of a call are in schema order, which a grammar enforces.
+/// Whether the keys of a call are in schema order, as a grammar requires.
 fn keeps_order(document: &ApiDocument, arguments: &Map<String, Value>) -> bool {
     let declared: Vec<&str> = document
         .parameters()
@@ -42,7 +42,7 @@ fn synthetic_trajectories_satisfy_the_schemas_in_their_order() {
     assert!(n_checked > 300, "{n_checked}");
 }
 
-/// The number of texts with a schema.
+/// Replays a trajectory, and returns the number of texts with a schema.
 fn replay_calls(
     catalogue: &ApiCatalogue,
     trajectory: &Trajectory,

@@ -1,4 +1,4 @@
-//! Renders and tokenizes trajectories to weighted tokens.
+//! Renders and tokenizes trajectories, and checks the weights of their tokens.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ fn argument_values_are_masked_and_the_rest_of_a_completion_is_supervised() {
     let (template, tokenizer, options) = tools(ArgumentMask::All);
     let rows = rows(Method::React, KindWeights::default());
     let prepared = prepare(rows.into_iter().map(Ok), &template, &tokenizer, &options).unwrap();
-    let learned: Vec<String> = prepared
+    let supervised_texts: Vec<String> = prepared
         .examples
         .iter()
         .map(|example| {
@@ -68,7 +68,7 @@ fn argument_values_are_masked_and_the_rest_of_a_completion_is_supervised() {
         })
         .collect();
     assert_eq!(
-        learned,
+        supervised_texts,
         [
             "…Thought: Get the quote of BOLX.\nAction: {\"name\": \"Stocks/Quote\", \"arguments\": \
              {\"symbol\": \"…\"}}<|im_end|>…",
@@ -141,8 +141,8 @@ fn a_failing_trajectory_is_one_error_and_the_next_one_follows() {
     };
     let mut broken_trajectory = trajectory();
     broken_trajectory.calls.clear();
-    let unread = DataError::NoStopIds;
-    let trajectories = [Ok(broken_trajectory), Err(unread), Ok(trajectory())];
+    let read_error = DataError::NoStopIds;
+    let trajectories = [Ok(broken_trajectory), Err(read_error), Ok(trajectory())];
     let mut n_asked = 0;
     let mut rank = |_: &str, k: usize| {
         n_asked += 1;

@@ -1,4 +1,4 @@
-//! Errors of filtering a value.
+//! Errors from filtering a value.
 
 /// An error in a JMESPath expression, or in applying it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

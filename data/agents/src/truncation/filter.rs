@@ -26,10 +26,9 @@ const MAX_SHOWN: usize = 200;
 
 /// Applies a JMESPath expression to a value.
 ///
-/// The keys of an object in the result have the order of the expression if it constructs such an
-/// object, otherwise of the first object in `value` with the same keys, otherwise they are sorted.
-/// The results of `*`, `keys` and `values`, whose order JMESPath does not define, are ordered
-/// likewise.
+/// Keys are ordered as in the expression if it constructs an object with these keys, otherwise as
+/// in the first object in `value` with the same keys, otherwise alphabetically. JMESPath does not
+/// define the order of `*`, `keys` and `values`; their results are ordered in the same way.
 ///
 /// # Errors
 ///
@@ -130,38 +129,38 @@ pub(super) fn shorten_expression(expression: &str) -> String {
     }
 }
 
-/// Calls `see` for every node, until one is rejected.
+/// Calls `check` for every node, until it rejects one.
 fn check_node(
     node: &Ast,
-    see: &mut impl FnMut(&Ast) -> Result<(), FilterError>,
+    check: &mut impl FnMut(&Ast) -> Result<(), FilterError>,
 ) -> Result<(), FilterError> {
-    see(node)?;
+    check(node)?;
     match node {
         Ast::Comparison { lhs, rhs, .. }
         | Ast::Projection { lhs, rhs, .. }
         | Ast::And { lhs, rhs, .. }
         | Ast::Or { lhs, rhs, .. }
         | Ast::Subexpr { lhs, rhs, .. } => {
-            check_node(lhs, see)?;
-            check_node(rhs, see)
+            check_node(lhs, check)?;
+            check_node(rhs, check)
         }
         Ast::Condition {
             predicate, then, ..
         } => {
-            check_node(predicate, see)?;
-            check_node(then, see)
+            check_node(predicate, check)?;
+            check_node(then, check)
         }
         Ast::Expref { ast: node, .. }
         | Ast::Flatten { node, .. }
         | Ast::Not { node, .. }
-        | Ast::ObjectValues { node, .. } => check_node(node, see),
+        | Ast::ObjectValues { node, .. } => check_node(node, check),
         Ast::Function { args: nodes, .. }
         | Ast::MultiList {
             elements: nodes, ..
-        } => nodes.iter().try_for_each(|node| check_node(node, see)),
+        } => nodes.iter().try_for_each(|node| check_node(node, check)),
         Ast::MultiHash { elements, .. } => elements
             .iter()
-            .try_for_each(|pair| check_node(&pair.value, see)),
+            .try_for_each(|pair| check_node(&pair.value, check)),
         Ast::Identity { .. }
         | Ast::Field { .. }
         | Ast::Index { .. }
@@ -170,8 +169,8 @@ fn check_node(
     }
 }
 
-/// Number of values of a result, up to a limit: `[@, @] | [@, @] | ...` doubles the number without
-/// using memory, because both items are shared.
+/// Number of values in a result, counted up to a limit. Each step of `[@, @] | [@, @] | ...` doubles
+/// the number without using memory, because both items are shared; only a copy would use it.
 fn n_values(result: &Variable) -> usize {
     let mut n = 0;
     let mut remaining: Vec<&Variable> = vec![result];

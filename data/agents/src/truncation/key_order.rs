@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-/// Key orders, looked up by the keys.
+/// Key orders, looked up by the sorted keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyOrders {
     /// The order of the first object with these keys, by sorted keys.
@@ -32,7 +32,7 @@ impl KeyOrders {
         }
     }
 
-    /// Orders the keys of all objects in a value as stored.
+    /// Restores the stored key order of all objects in a value.
     pub(super) fn restore_order(&self, value: Value) -> Value {
         match value {
             Value::Array(items) => items

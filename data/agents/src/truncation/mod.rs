@@ -2,11 +2,11 @@
 //!
 //! There are three steps: a JMESPath expression selects the relevant fields ([`filter`]), long
 //! lists are sliced and deep objects summarised ([`prune`]), and the remaining text is cut
-//! ([`truncate_text`]). Only the last step breaks the JSON, and it notes how much is omitted.
+//! ([`truncate_text`]). Only the last step breaks the JSON, and it appends how much is omitted.
 //!
-//! Prompts of tool-output QA use all three steps. Prompts of agents use the first two ([`shorten`])
-//! and are then cut by [`cut_output`](tooltune_apis::cut_output), which keeps the JSON
-//! valid.
+//! Prompts of tool-output QA use all three steps. Prompts of agents use the first two
+//! ([`shorten`]), and [`cut_output`](tooltune_apis::cut_output) then cuts them such that they are
+//! still valid JSON.
 //!
 //! # Source
 //!

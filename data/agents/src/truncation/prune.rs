@@ -17,8 +17,8 @@ pub const MAX_DEPTH: usize = 4;
 pub struct PruneOptions {
     /// Number of list items kept; a marker replaces the rest.
     pub max_items: usize,
-    /// Depth from which objects show summaries of their parts. The root has depth 0, and a list
-    /// counts as a level.
+    /// Depth from which objects contain only summaries of their parts. The root has depth 0, and a
+    /// list counts as a level.
     pub max_depth: usize,
     /// Treatment of scalars at that depth.
     pub scalars: Scalars,
@@ -52,7 +52,8 @@ pub enum Scalars {
 ///   `"[object(n keys)]"`.
 /// - A list at the limit is sliced like any other, and its items are one level deeper.
 ///
-/// The recursion is as deep as the value, which is safe up to the JSON depth [`json::MAX_LEVELS`].
+/// The recursion is as deep as the value, which is safe for values up to the JSON depth
+/// [`json::MAX_LEVELS`].
 pub fn prune(value: &Value, options: &PruneOptions) -> Value {
     prune_value(value, 0, options)
 }

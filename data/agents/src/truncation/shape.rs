@@ -11,13 +11,13 @@ use super::prune::{PruneOptions, prune};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShapeOptions {
-    /// JMESPath expression that selects the kept part; everything without one.
+    /// JMESPath expression that selects the kept part; by default everything is kept.
     pub filter: Option<String>,
     /// Limits of lists and depth.
     pub prune: PruneOptions,
 }
 
-/// Filters, then prunes.
+/// Filters the value, then prunes it.
 ///
 /// If the expression selects nothing, the result is an object `{"_meta": "..."}` with a note,
 /// because a `null` would look like the tool's own output.
@@ -38,7 +38,7 @@ pub fn shorten(value: &Value, options: &ShapeOptions) -> Result<Value, FilterErr
     Ok(prune(&filtered, &options.prune))
 }
 
-/// As [`shorten`], for loops that must continue: if the expression fails on a value, such as
+/// Like [`shorten`], for loops that must continue: if the expression fails on a value, such as
 /// `length(a)` without an `a`, the result is an object `{"_meta": "..."}` with the reason.
 pub fn shorten_or_explain(value: &Value, options: &ShapeOptions) -> Value {
     shorten(value, options)

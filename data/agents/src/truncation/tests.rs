@@ -1,4 +1,4 @@
-//! Tests of shapes, and of malicious expressions.
+//! Tests of shortened shapes, and of malicious expressions.
 
 use serde_json::json;
 
@@ -101,7 +101,7 @@ fn a_filter_without_a_match_or_with_an_error_is_reported() {
     let value = json!({"rows": [1, 2]});
     let nothing_found = json!({"_meta": "the filter cells[].id finds nothing in this output."});
     assert_eq!(shorten(&value, &shape("cells[].id", 9)), Ok(nothing_found));
-    // A list without an item, a falsehood and the tool's own null are results.
+    // An empty list, false and the tool's own null are results.
     for (value, filter, expected) in [
         (value.clone(), "rows[?@ > `5`]", json!([])),
         (value.clone(), "rows == `1`", json!(false)),
@@ -197,7 +197,7 @@ fn expressions_over_the_limits_are_refused() {
     for opening in ["(", "[", "{a:", "!", "&", "a.", "a|", "[0]", "[?a", "a||"] {
         for n in [140, 20_000] {
             let expression = format!("{}@{}", opening.repeat(n), ")".repeat(n));
-            // Whether it parses or not, it comes back.
+            // Whether it parses or not, the call returns.
             let _ = filter(&expression, &value);
         }
         assert!(matches!(

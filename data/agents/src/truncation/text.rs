@@ -1,4 +1,4 @@
-//! A value as text of bounded length, and the three steps in a row.
+//! Writes a value as text of bounded length; applies all three steps.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,16 +8,16 @@ use tooltune_json::Style;
 use super::error::FilterError;
 use super::shape::{ShapeOptions, shorten};
 
-/// Characters of an output that stay unless told otherwise.
+/// Default maximum number of characters of an output.
 pub const MAX_CHARS: usize = 50_000;
 
 /// How an output is shortened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TruncationOptions {
-    /// What of it is kept.
+    /// Which part of the output is kept.
     pub shape: ShapeOptions,
-    /// Characters (code points) of the text before it is cut.
+    /// Number of characters (code points) after which the text is cut.
     pub max_chars: usize,
 }
 
@@ -32,12 +32,11 @@ impl Default for TruncationOptions {
 
 /// Filters, prunes, writes as text and cuts, in this order.
 ///
-/// What is a text by then, such as the answer of a tool that speaks no JSON, is cut as it stands,
-/// without quotes.
+/// A string, such as the answer of a tool that does not return JSON, is cut without quotes.
 ///
 /// # Errors
 ///
-/// - those of [`shorten`]
+/// As for [`shorten`].
 pub fn truncate_output(value: &Value, options: &TruncationOptions) -> Result<String, FilterError> {
     let short = shorten(value, &options.shape)?;
     Ok(match short {
@@ -46,15 +45,15 @@ pub fn truncate_output(value: &Value, options: &TruncationOptions) -> Result<Str
     })
 }
 
-/// Writes a value as JSON with two blanks a level, and cuts that text after `max_chars` code points.
+/// Writes a value as indented JSON, and cuts the text after `max_chars` code points.
 ///
-/// What was cut is said at the end, in addition to those characters. The quotes of a string are
-/// characters like the others.
+/// A note at the end tells how much was cut; it is not included in `max_chars`. The quotes of a
+/// string count as characters.
 pub fn truncate_text(value: &Value, max_chars: usize) -> String {
     cut_text(json::dumps(value, Style::Indented(2)), max_chars)
 }
 
-/// Cuts a text after `max_chars` code points and says how many are gone.
+/// Cuts `text` after `max_chars` code points, and appends how many were omitted.
 pub fn cut_text(text: String, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text,

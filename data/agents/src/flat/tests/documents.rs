@@ -1,4 +1,4 @@
-//! Documents of nested APIs as shown to agents.
+//! Flat documents of nested APIs, as shown to agents.
 
 use serde_json::{Map, Value, json};
 use tooltune_apis::{ApiCatalogue, ApiDocument, Trajectory};
@@ -157,7 +157,7 @@ fn trajectories_contain_flat_calls_that_match_the_flat_documents() {
     assert!(message.contains("would be lost"), "{message}");
 }
 
-/// The call that reaches the executor, its record in the loop, and the next prompt.
+/// Returns the arguments that reach the executor, the outcome of the loop, and the next prompt.
 fn call_api(flat_arguments: &Value) -> (Option<Value>, crate::Outcome, String) {
     let flat = FlatDocuments::new(&catalogue(), &flattening(1));
     let limits = AgentLimits::default();

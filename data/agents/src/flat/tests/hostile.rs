@@ -8,7 +8,7 @@ fn kind(schema: &Value) -> &'static str {
         .kind()
 }
 
-/// A chain of references, each one level deeper, in shallow JSON.
+/// A chain of references, each one level deeper; the JSON itself is shallow.
 fn chain(n: usize) -> Value {
     let link = |i: usize| {
         (
@@ -39,7 +39,7 @@ fn ten_thousand_levels_are_an_error() {
         flatten_minimal(&nested).expect_err("deep").kind(),
         "too_deep"
     );
-    // Drops such a value level by level, without recursion.
+    // Drop the value level by level, because dropping it at once would recurse.
     while let Some(inner) = nested.pointer_mut("/properties/x") {
         nested = inner.take();
     }
@@ -70,7 +70,8 @@ fn exponentially_growing_references_are_an_error() {
     assert_eq!(error.kind(), "too_large");
 }
 
-/// JSON of 300,000 bytes could expand to gigabytes, because each leaf repeats every name above it.
+/// A schema of 300,000 bytes could expand to gigabytes, because each leaf repeats every name above
+/// it.
 #[test]
 fn long_parent_names_of_many_leaves_are_an_error() {
     let leaves = |n: usize| {

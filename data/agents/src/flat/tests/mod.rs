@@ -196,7 +196,7 @@ fn errors_have_a_path_and_a_remedy() {
     };
     assert_eq!(
         message(json!({"city": {"nama": 1}})),
-        "city.nama: not declared in the schema, did you mean \"name\"?; remove or declare it"
+        "city.nama: not declared in the schema; remove or declare it, did you mean \"name\"?"
     );
     assert_eq!(
         message(json!({"l": [{"x": 1}, {}]})),
@@ -209,6 +209,6 @@ fn errors_have_a_path_and_a_remedy() {
     let error = flat_schema.unflatten_arguments(&object(json!({"city_nam": 1})));
     assert_eq!(
         error.expect_err("unknown").to_string(),
-        "no argument is called \"city_nam\", did you mean \"city_name\"?; the flat schema lists all"
+        "unknown argument \"city_nam\"; the flat schema lists all arguments, did you mean \"city_name\"?"
     );
 }

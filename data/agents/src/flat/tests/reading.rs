@@ -1,4 +1,4 @@
-//! Tests of flattening rows of files, and of converting them back.
+//! Flattens the rows of files while they are read, and converts their targets back.
 
 use proptest::prelude::*;
 use tooltune_json::{Style, dumps, parse};
@@ -95,20 +95,20 @@ proptest! {
         };
         let nested = slot_row(schema.clone(), gold.clone());
         let (flat, report) = read(vec![nested_conversation(&nested, &flattening.slot_prompt)], &flattening);
-        let learned = messages(&flat[0])[1];
+        let completion = messages(&flat[0])[1];
         prop_assert_eq!(report.n_schemas, 1);
         if report.n_flattened == 0 {
-            prop_assert_eq!(learned, slot_completion(&gold, &schema));
+            prop_assert_eq!(completion, slot_completion(&gold, &schema));
             return Ok(());
         }
-        let way_back = flatten_slot_row(&nested, &flattening, &mut FlattenReport::default());
-        let value = parse(learned).expect("JSON");
-        let validator = jsonschema::validator_for(&way_back.enforced_schema()).expect("a schema");
-        prop_assert!(validator.is_valid(&value), "{} under {}", value, way_back.row.json_schema);
+        let flat_row = flatten_slot_row(&nested, &flattening, &mut FlattenReport::default());
+        let value = parse(completion).expect("JSON");
+        let validator = jsonschema::validator_for(&flat_row.enforced_schema()).expect("a schema");
+        prop_assert!(validator.is_valid(&value), "{} under {}", value, flat_row.row.json_schema);
         let mut completions = UnflattenReport::default();
-        let restored = way_back.nested_completion(learned, &mut completions);
+        let restored = flat_row.nested_completion(completion, &mut completions);
         prop_assert_eq!(parse(&restored.text).expect("JSON"), gold);
         prop_assert_eq!((restored.malformed, completions.n_malformed), (None, 0));
-        prop_assert_eq!(&dumps(&value, Style::Python), learned);
+        prop_assert_eq!(&dumps(&value, Style::Python), completion);
     }
 }
