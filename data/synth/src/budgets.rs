@@ -1,6 +1,7 @@
 //! Limits of input.
 //!
-//! Each constant gives its reason here; docs/limits.md tells users what exceeds it and what to do.
+//! The comment of each constant gives its reason; docs/limits.md tells users what exceeds it and
+//! what to do.
 
-/// Nodes of the sub-graphs of a graph that are listed, all together.
+/// Maximum total number of nodes in the listed sub-graphs of a graph.
 pub const SUBGRAPH_NODES: usize = 10_000_000;

@@ -1,8 +1,8 @@
-//! Generates invented data sets for trying a training run without downloads, and imports public
-//! ones.
+//! Generates synthetic data sets for trying a training run without downloads, and imports public
+//! data sets.
 //!
-//! All invented sentences and names come from TOML tables in this crate. A data set depends only on
-//! its options: the same rows, seed and split give the same bytes.
+//! All synthetic sentences and names come from TOML tables in this crate. A data set depends only
+//! on its options: the same rows, seed and split give the same bytes.
 //!
 //! ```
 //! use tooltune_synth::slot::{SlotSynthOptions, Split, generate};

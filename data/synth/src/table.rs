@@ -24,7 +24,7 @@ pub(super) struct TableError {
     problem: toml::de::Error,
 }
 
-/// A file and its text from `include_str!`.
+/// A file and its content from `include_str!`.
 pub(super) const fn file(path: &'static str, text: &'static str) -> TableFile {
     TableFile { path, text }
 }
@@ -48,8 +48,8 @@ impl TableFile {
     }
 }
 
-/// Errors in the table files of `folder`: files that do not parse as `T`, and files missing from
-/// `files`.
+/// The problems with the table files in `folder`: files that do not parse as `T`, and files that
+/// are not in `files`.
 #[cfg(test)]
 pub(super) fn table_errors<T: DeserializeOwned>(folder: &str, files: &[TableFile]) -> Vec<String> {
     let unparsed = files.iter().filter_map(|file| file.parse::<T>().err());
@@ -67,7 +67,7 @@ pub(super) fn table_errors<T: DeserializeOwned>(folder: &str, files: &[TableFile
         .collect()
 }
 
-/// The example in a module's header that documents the table format.
+/// The example of the table format in a module's documentation.
 #[cfg(test)]
 pub(super) fn example(module: &str) -> String {
     let lines = module.lines().skip_while(|line| *line != "//! ```toml");

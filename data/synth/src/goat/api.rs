@@ -1,9 +1,9 @@
-//! Types of the API tables: kinds of value, parameters, operations, wordings.
+//! Types of the API tables: kinds of values, parameters, operations and phrases.
 //!
-//! An API is data: an operation on the invented tables, the kinds of value that it takes and
-//! returns, and phrases for them. An edge connects two APIs if one returns the kind of value that
-//! the other needs. The kind is only known here and never shown in a document. `apis` documents the
-//! file format.
+//! An API is data: an operation on the synthetic tables, the kinds of its parameters and outputs,
+//! and phrases for them. An edge connects two APIs if one returns the kind of value that the other
+//! needs. The kind is known only in this crate and is never shown in a document. The module `apis`
+//! documents the file format.
 
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ pub(super) struct Kind {
     pub(super) name: String,
     #[serde(rename = "type", default)]
     pub(super) json_type: JsonType,
-    /// Phrases by which a query states a value that comes from no other call; `{}` is the value.
+    /// Phrases by which a query states a value that no call returns; `{}` is the value.
     #[serde(default = "kinds::default_phrases")]
     pub(super) phrases: Vec<String>,
     pub(super) values: Values,
@@ -34,13 +34,13 @@ pub(super) enum JsonType {
     Number,
 }
 
-/// Source of a kind's values if no call provides them.
+/// Where the values of a kind come from if no call returns them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Values {
     /// A column of a table.
     Column(String, String),
-    /// All integers from the first to the second.
+    /// All integers in this inclusive range.
     Integers(i64, i64),
     /// One of these strings.
     Choice(Vec<String>),
@@ -67,19 +67,19 @@ pub(super) struct Limit {
     pub(super) phrases: Vec<String>,
 }
 
-/// The effect of an optional argument on a list.
+/// How an optional argument restricts a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Restriction {
-    /// Limits the number of items.
+    /// Limits the number of rows.
     Count,
-    /// Only rows whose column is at most the value.
+    /// Keeps rows whose column is at most the value.
     AtMost(String),
-    /// Only rows whose column is at least the value.
+    /// Keeps rows whose column is at least the value.
     AtLeast(String),
 }
 
-/// The operation of an API on its first parameter, the argument.
+/// The operation of an API. Its argument is the first parameter.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Operation {
@@ -99,7 +99,7 @@ pub(super) enum Operation {
         key: String,
         by: String,
     },
-    /// Computes a result only from its parameters.
+    /// Computes a result from the parameters alone, without tables.
     Compute(Function),
 }
 
@@ -108,12 +108,12 @@ pub(super) enum Operation {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Order {
     /// Ascending by the column.
-    Rising(String),
+    Ascending(String),
     /// Descending by the column.
-    Falling(String),
+    Descending(String),
 }
 
-/// A way to choose one row of a list, with its adjectives.
+/// A way to select one row of a list, with adjectives for it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pick {
@@ -121,7 +121,7 @@ pub(super) struct Pick {
     pub(super) words: Vec<String>,
 }
 
-/// How one row of a list is chosen.
+/// How one row of a list is selected.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum By {
@@ -138,18 +138,18 @@ pub(super) struct Field {
     pub(super) column: String,
     #[serde(deserialize_with = "kinds::by_name")]
     pub(super) kind: &'static Kind,
-    /// Phrases for the value with the API's parameters in braces; in a list, `{pick}` is the
-    /// choice.
+    /// Phrases for the value, with the API's parameters in braces. For a list, `{pick}` is an
+    /// adjective of the selected row.
     pub(super) phrases: Vec<String>,
 }
 
-/// Something that a user may ask of an API, with its answer.
+/// Something that a user may ask about an API's result, with the answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Aspect {
     /// Noun phrases with parameters in braces.
     pub(super) nouns: Vec<String>,
-    /// Whole questions with parameters in braces; may be empty.
+    /// Complete questions with parameters in braces; may be empty.
     #[serde(default)]
     pub(super) questions: Vec<String>,
     /// A sentence with columns in braces; text in brackets is repeated for each row of a list.
@@ -161,11 +161,11 @@ pub(super) struct Aspect {
 #[serde(deny_unknown_fields)]
 pub(super) struct Api {
     pub(super) name: String,
-    /// What it does, in one sentence.
+    /// A sentence that describes the API.
     pub(super) does: String,
-    /// What it returns, in one sentence.
+    /// A sentence that describes the API's output.
     pub(super) returns: String,
-    /// The parameters, required ones first.
+    /// The parameters; required ones come first.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operation: Operation,
     /// Name of the list in the output; empty if the output is a single object.
@@ -211,7 +211,7 @@ impl Parameter {
 }
 
 impl JsonType {
-    /// The spelling in documents.
+    /// The type name in documents.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Text => "STRING",
@@ -222,7 +222,7 @@ impl JsonType {
 }
 
 impl By {
-    /// The spelling in `Derived::pick`.
+    /// The value of `Derived::pick`.
     pub(super) fn text(&self) -> String {
         match self {
             Self::First => "first".to_owned(),

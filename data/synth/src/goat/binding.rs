@@ -1,9 +1,9 @@
-//! Draws executed calls with bound arguments for a connected set of APIs.
+//! Draws calls with bound arguments for a connected set of APIs, and executes them.
 //!
 //! Calls are drawn before their wording. One edge is drawn for each parameter that an earlier call
 //! can fill, the other values are drawn from the tables, and every call is executed before it is
-//! put into words. A choice such as "the cheapest" is rejected if it ties or if the list has one
-//! row, so that a query never has two right answers.
+//! put into words. A selection such as "the cheapest" is rejected if rows tie or the list has only
+//! one row, so that a query never has two correct answers.
 
 use std::cmp::Ordering;
 
@@ -24,7 +24,7 @@ pub(super) struct BoundCall {
     pub(super) api_idx: usize,
     pub(super) arguments: Vec<Argument>,
     pub(super) output: Value,
-    /// The choice by which later calls use a row of the output; the same for all of them.
+    /// How later calls select a row of the output; it is the same for all of them.
     pub(super) pick: Option<&'static Pick>,
     /// Whether no later call uses the output.
     pub(super) is_sink: bool,
@@ -46,13 +46,13 @@ pub(super) struct Source {
     pub(super) field: &'static Field,
 }
 
-/// Why a draw gave no calls.
+/// Why a draw produced no calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rejection {
     /// The drawn edges do not connect the set.
-    Unlinked,
-    /// A call failed, or a choice was ambiguous.
-    NoValue,
+    Unconnected,
+    /// A call failed, or a selection was ambiguous.
+    Failed,
 }
 
 impl BoundCall {
@@ -70,15 +70,15 @@ pub(super) fn draw_calls(
     set: &[usize],
     random: &mut SeededRandom,
 ) -> Result<Vec<BoundCall>, Rejection> {
-    let wires = draw_edges(executor.catalogue(), set, random);
-    if !is_connected(&wires, set) {
-        return Err(Rejection::Unlinked);
+    let edges = draw_edges(executor.catalogue(), set, random);
+    if !is_connected(&edges, set) {
+        return Err(Rejection::Unconnected);
     }
-    let order = executable_order(executor.catalogue(), &wires, set);
+    let order = executable_order(executor.catalogue(), &edges, set);
     let mut calls: Vec<BoundCall> = Vec::new();
     for &api_idx in &order {
-        let call = bind_calls(executor, api_idx, &order, &wires, &calls, random);
-        calls.push(call.ok_or(Rejection::NoValue)?);
+        let call = bind_calls(executor, api_idx, &order, &edges, &calls, random);
+        calls.push(call.ok_or(Rejection::Failed)?);
     }
     Ok(calls)
 }
@@ -87,10 +87,10 @@ pub(super) fn draw_calls(
 fn draw_edges(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -> Vec<Edge> {
     let mut order = set.to_vec();
     random.shuffle(&mut order);
-    let mut wires = Vec::new();
+    let mut edges = Vec::new();
     for (position, &target) in order.iter().enumerate() {
         for parameter in catalogue.entry(target).required() {
-            let fitting: Vec<Edge> = catalogue
+            let candidates: Vec<Edge> = catalogue
                 .edges()
                 .iter()
                 .filter(|edge| {
@@ -100,20 +100,20 @@ fn draw_edges(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -
                 })
                 .copied()
                 .collect();
-            if !fitting.is_empty() {
-                wires.push(*pick(&fitting, random));
+            if !candidates.is_empty() {
+                edges.push(*pick(&candidates, random));
             }
         }
     }
-    wires
+    edges
 }
 
-fn is_connected(wires: &[Edge], set: &[usize]) -> bool {
+fn is_connected(edges: &[Edge], set: &[usize]) -> bool {
     let mut connected = vec![set[0]];
     let mut next_idx = 0;
     while let Some(&node) = connected.get(next_idx) {
         next_idx += 1;
-        for edge in wires {
+        for edge in edges {
             for (from, to) in [(edge.source, edge.target), (edge.target, edge.source)] {
                 if from == node && !connected.contains(&to) {
                     connected.push(to);
@@ -124,18 +124,18 @@ fn is_connected(wires: &[Edge], set: &[usize]) -> bool {
     connected.len() == set.len()
 }
 
-/// Sources before targets; ties are broken by name (Kahn 1962).
-fn executable_order(catalogue: &Catalogue, wires: &[Edge], set: &[usize]) -> Vec<usize> {
-    let mut waiting = set.to_vec();
-    waiting.sort_by_key(|api_idx| &catalogue.entry(*api_idx).call_name);
+/// Orders APIs so that sources come before targets; ties are broken by name (Kahn 1962).
+fn executable_order(catalogue: &Catalogue, edges: &[Edge], set: &[usize]) -> Vec<usize> {
+    let mut remaining_apis = set.to_vec();
+    remaining_apis.sort_by_key(|api_idx| &catalogue.entry(*api_idx).call_name);
     let mut order = Vec::new();
-    while !waiting.is_empty() {
+    while !remaining_apis.is_empty() {
         let is_ready = |api_idx: &usize| {
-            let mut sources = wires.iter().filter(|edge| edge.target == *api_idx);
+            let mut sources = edges.iter().filter(|edge| edge.target == *api_idx);
             sources.all(|edge| order.contains(&edge.source))
         };
-        let ready = waiting.iter().position(is_ready);
-        order.push(waiting.remove(ready.expect("wires follow an order, so one is ready")));
+        let ready = remaining_apis.iter().position(is_ready);
+        order.push(remaining_apis.remove(ready.expect("wires follow an order, so one is ready")));
     }
     order
 }
@@ -145,18 +145,18 @@ fn bind_calls(
     executor: &GoatExecutor,
     api_idx: usize,
     order: &[usize],
-    wires: &[Edge],
+    edges: &[Edge],
     calls: &[BoundCall],
     random: &mut SeededRandom,
 ) -> Option<BoundCall> {
     let entry = executor.catalogue().entry(api_idx);
-    let is_sink = wires.iter().all(|edge| edge.source != api_idx);
+    let is_sink = edges.iter().all(|edge| edge.source != api_idx);
     let mut arguments = Vec::new();
     for parameter in &entry.api.parameters {
         let is_filled =
             |edge: &&Edge| edge.target == api_idx && edge.parameter.name == parameter.name;
-        let wire = wires.iter().find(is_filled);
-        let argument = match wire {
+        let edge = edges.iter().find(is_filled);
+        let argument = match edge {
             Some(edge) => {
                 let call = order.iter().position(|other| *other == edge.source)?;
                 let field = edge.field;
@@ -206,7 +206,7 @@ fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool 
     })
 }
 
-/// The value used by a later call; `None` if the choice is ambiguous.
+/// The output value that a later call uses; `None` if the selection is ambiguous.
 fn value_used(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<Value> {
     let api = catalogue.entry(call.api_idx).api;
     if api.list.is_empty() {
@@ -215,14 +215,14 @@ fn value_used(catalogue: &Catalogue, call: &BoundCall, field: &Field) -> Option<
     let rows = call.output[&api.list].as_array()?;
     let row = match call.pick {
         Some(pick) => choose_row(&pick.by, rows)?,
-        // A search identifies one thing; a second match would make it ambiguous.
+        // A search must identify one row; a second match would make it ambiguous.
         None if matches!(api.operation, Operation::Search { .. }) && rows.len() == 1 => &rows[0],
         None => return None,
     };
     row.get(&field.column).cloned()
 }
 
-/// The row that `by` chooses among at least two; `None` if the best two tie.
+/// The row that `by` selects from at least two; `None` if the best two tie.
 pub(super) fn choose_row<'a>(by: &By, rows: &'a [Value]) -> Option<&'a Value> {
     if rows.len() < 2 {
         return None;

@@ -1,8 +1,8 @@
-//! Builds entries with call names, documents and true edges from the API tables.
+//! Builds the catalogue of the API tables: entries with call names, documents and true edges.
 //!
-//! An edge connects an output to a required parameter of the same kind of value. Optional
-//! parameters have no edges, so that an optional argument is always stated in the query and never
-//! taken from an output.
+//! An edge connects an output to a required parameter with the same kind of value. Optional
+//! parameters have no edges, so an optional argument is always stated in the query and never comes
+//! from an output.
 
 use std::collections::BTreeMap;
 
@@ -145,8 +145,8 @@ fn edges_between(entries: &[Entry]) -> Vec<Edge> {
             }
             for parameter in to.required() {
                 let fits = |field: &&Field| field.kind.name == parameter.kind.name;
-                let fitting = from.api.fields.iter().filter(fits);
-                edges.extend(fitting.map(|field| Edge {
+                let candidates = from.api.fields.iter().filter(fits);
+                edges.extend(candidates.map(|field| Edge {
                     source,
                     field,
                     target,

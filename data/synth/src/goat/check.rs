@@ -1,7 +1,7 @@
 //! Checks the wording of a row before it is released.
 //!
-//! Values are searched as whole tokens: the 12 of "at 12:30" does not state 12. Values that an
-//! earlier call returns need not be in the query, and mostly are not.
+//! Values are matched as whole tokens: the 12 in "at 12:30" does not state the value 12. Values
+//! that an earlier call returns may be missing in the query, and usually are.
 
 use thiserror::Error;
 

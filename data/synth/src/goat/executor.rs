@@ -1,8 +1,8 @@
-//! Executes calls on the invented tables.
+//! Executes calls against the synthetic tables.
 //!
-//! Outputs have few columns and at most four rows, so that several fit into a prompt. The executor
-//! is as strict as a real API: a quoted number is not a number, and a call without a matching row
-//! is an error, not an empty list.
+//! Outputs have few columns and at most four rows, so that several outputs fit into a prompt. The
+//! executor is as strict as a real API: a quoted number is not a number, and a call without a
+//! matching row is an error, not an empty list.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ pub enum CallProblem {
         parameter: String,
     },
     /// The API does not have this parameter.
-    #[error("{api} has no parameter {argument}; it takes {known}")]
+    #[error("{api} has no parameter {argument}; its parameters are {known}")]
     UnknownArgument {
         /// Name of the API.
         api: String,
@@ -67,7 +67,7 @@ impl From<NoResult> for CallProblem {
     }
 }
 
-/// Executes calls to the generated APIs; stateless, and the same for every data set.
+/// Executes calls to the synthetic APIs. It has no state and is the same for every data set.
 #[derive(Debug, Clone)]
 pub struct GoatExecutor {
     catalogue: Catalogue,
@@ -81,7 +81,7 @@ impl Default for GoatExecutor {
 }
 
 impl GoatExecutor {
-    /// Builds the tables and the list of APIs.
+    /// Builds the tables and the catalogue of APIs.
     pub fn new() -> Self {
         Self {
             catalogue: Catalogue::new(),
@@ -97,7 +97,7 @@ impl GoatExecutor {
         &self.world
     }
 
-    /// Executes a call, named `tool/api`.
+    /// Executes a call; `name` is `tool/api`.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl GoatExecutor {
 
     fn answer_call(&self, api: &Api, arguments: &Map<String, Value>) -> Result<Value, CallProblem> {
         let argument = &arguments[&api.parameters[0].name];
-        let missing = || CallProblem::NoRow(format!("{} {argument}", api.parameters[0].name));
+        let no_row = || CallProblem::NoRow(format!("{} {argument}", api.parameters[0].name));
         let rows: Vec<&Row> = match &api.operation {
             Operation::Compute(function) => {
                 let values: Vec<&Value> =
@@ -130,7 +130,7 @@ impl GoatExecutor {
             Operation::Get { table, column } => {
                 let mut rows = self.world.rows(table).iter();
                 let row = rows.find(|row| is_equal(&row[column], argument));
-                return Ok(shown_columns(row.ok_or_else(missing)?, &api.shown));
+                return Ok(shown_columns(row.ok_or_else(no_row)?, &api.shown));
             }
             Operation::Search { table, column } => {
                 let rows = self.world.rows(table).iter();
@@ -151,13 +151,13 @@ impl GoatExecutor {
             }
             Operation::Similar { table, key, by } => {
                 let rows = self.world.rows(table);
-                let is_given = |row: &&Row| is_equal(&row[key], argument);
+                let is_same_row = |row: &&Row| is_equal(&row[key], argument);
                 let position = rows
                     .iter()
-                    .position(|row| is_given(&row))
-                    .ok_or_else(missing)?;
-                let is_similar = |row: &&Row| row[by] == rows[position][by] && !is_given(row);
-                // The rows after the given one come first; otherwise all would share one list.
+                    .position(|row| is_same_row(&row))
+                    .ok_or_else(no_row)?;
+                let is_similar = |row: &&Row| row[by] == rows[position][by] && !is_same_row(row);
+                // Start after the given row; otherwise every argument would return the same rows.
                 let (rows_before, rows_after) = rows.split_at(position);
                 rows_after
                     .iter()
@@ -168,7 +168,7 @@ impl GoatExecutor {
         };
         let rows = restrict(api, rows, arguments);
         if rows.is_empty() {
-            return Err(missing());
+            return Err(no_row());
         }
         let shown_rows: Vec<Value> = rows
             .iter()
@@ -221,11 +221,11 @@ fn check_arguments(entry: &Entry, arguments: &Map<String, Value>) -> Result<(), 
 }
 
 fn check_type(parameter: &Parameter, value: &Value) -> Result<(), CallProblem> {
-    let is_whole = |number: f64| number.fract() == 0.0;
+    let is_integer = |number: f64| number.fract() == 0.0;
     let fits = match parameter.kind.json_type {
         JsonType::Text => value.is_string(),
         JsonType::Number => value.is_number(),
-        JsonType::Integer => value.as_f64().is_some_and(is_whole),
+        JsonType::Integer => value.as_f64().is_some_and(is_integer),
     };
     if fits {
         return Ok(());
@@ -237,7 +237,7 @@ fn check_type(parameter: &Parameter, value: &Value) -> Result<(), CallProblem> {
     })
 }
 
-/// Loose equality: numbers by value, strings without case and surrounding whitespace.
+/// Loose equality: numbers by value, strings ignoring case and surrounding whitespace.
 fn is_equal(cell: &Value, argument: &Value) -> bool {
     match (cell, argument) {
         (Value::Number(cell), Value::Number(argument)) => cell.as_f64() == argument.as_f64(),
@@ -248,7 +248,7 @@ fn is_equal(cell: &Value, argument: &Value) -> bool {
     }
 }
 
-/// Whether a cell contains every word of the argument, which has at least one.
+/// Whether a cell contains every word of the argument; false if the argument has no words.
 fn contains_text(cell: &Value, argument: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
     let (cell, argument) = (text(cell), text(argument));
@@ -258,8 +258,8 @@ fn contains_text(cell: &Value, argument: &Value) -> bool {
 
 fn compare_rows(order: &Order, a: &Row, b: &Row) -> Ordering {
     match order {
-        Order::Rising(column) => compare(&a[column], &b[column]),
-        Order::Falling(column) => compare(&b[column], &a[column]),
+        Order::Ascending(column) => compare(&a[column], &b[column]),
+        Order::Descending(column) => compare(&b[column], &a[column]),
     }
 }
 
@@ -271,7 +271,7 @@ pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Applies the optional arguments and the maximum length of a list.
+/// Applies the optional arguments and the maximum list length.
 fn restrict<'a>(api: &Api, mut rows: Vec<&'a Row>, arguments: &Map<String, Value>) -> Vec<&'a Row> {
     let mut max_rows = MAX_ROWS;
     for parameter in &api.parameters {

@@ -1,12 +1,12 @@
-//! The computing APIs, which need no table except the exchange rates.
+//! Functions of the APIs that compute a result, without tables except for the exchange rates.
 //!
 //! Money is rounded to two decimals, half away from zero. Integer results are JSON integers, so
-//! that every number has one spelling.
+//! that every number has one notation.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The functions of computing APIs, with parameters in the order of their table.
+/// The functions of computing APIs; parameters are in the order of their table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Function {
@@ -29,14 +29,14 @@ pub(super) enum Function {
 pub(super) enum NoResult {
     #[error("no currency has the code {0}")]
     Currency(String),
-    #[error("{0} is no time of day; write hours and minutes as 09:25")]
+    #[error("{0} is not a time of day; write hours and minutes as in 09:25")]
     Clock(String),
     #[error("{0} must be at least {1}")]
     TooSmall(&'static str, i64),
 }
 
-/// Larger numbers are rejected, so that sums of minutes and years cannot overflow.
-const GREATEST: f64 = 1e9;
+/// Larger numbers are rejected, so that sums of minutes or years cannot overflow.
+const MAX_NUMBER: f64 = 1e9;
 
 /// A number in canonical JSON: integers without a decimal point.
 pub(super) fn number(value: f64) -> Value {
@@ -58,7 +58,7 @@ pub(super) fn compute(
 ) -> Result<Value, NoResult> {
     let float = |index: usize| {
         let argument = arguments[index].as_f64().unwrap_or(0.0);
-        argument.clamp(-GREATEST, GREATEST)
+        argument.clamp(-MAX_NUMBER, MAX_NUMBER)
     };
     let text = |index: usize| arguments[index].as_str().unwrap_or_default().trim();
     match function {
@@ -94,7 +94,7 @@ pub(super) fn compute(
     }
 }
 
-/// Minutes since midnight of `09:25`.
+/// Minutes since midnight of a time such as `09:25`.
 fn clock_minutes(text: &str) -> Option<i64> {
     let (hours, minutes) = text.split_once(':')?;
     let digits = |part: &str| part.len() <= 2 && part.chars().all(|c| c.is_ascii_digit());

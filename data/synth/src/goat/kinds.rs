@@ -1,8 +1,8 @@
 //! The semantic types of parameters and outputs: `kinds.toml`, one line each.
 //!
-//! A kind has a `name`, and its own `values` for arguments that no call provides: a table and a
-//! `column`, a range of `integers`, or a `choice` of strings. Its `type` defaults to `"text"`.
-//! `phrases` describe a value in a query; without them the value is written alone.
+//! A kind has a `name`, and `values` for arguments that no call returns: a table and a `column`, a
+//! range of `integers`, or a `choice` of strings. Its `type` defaults to `"text"`. `phrases`
+//! describe a value in a query; without phrases the value is written as it is.
 
 use std::sync::LazyLock;
 
@@ -31,11 +31,11 @@ pub(super) static KINDS: LazyLock<Kinds> = LazyLock::new(|| FILE.read());
 pub(super) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<&'static Kind, D::Error> {
     let name = String::deserialize(from)?;
     let mut kinds = KINDS.kinds.iter();
-    let kind_found = kinds.find(|kind| kind.name == name);
-    kind_found.ok_or_else(|| D::Error::custom(format!("no kind of kinds.toml is named `{name}`")))
+    let kind_by_name = kinds.find(|kind| kind.name == name);
+    kind_by_name.ok_or_else(|| D::Error::custom(format!("no kind of kinds.toml is named `{name}`")))
 }
 
-/// The phrases of a kind without its own.
+/// The phrases of a kind that has none.
 pub(super) fn default_phrases() -> Vec<String> {
     vec!["{}".to_owned()]
 }

@@ -1,9 +1,9 @@
 //! Puts executed calls into words: the query, the sub-queries, the answer and its facts.
 //!
-//! A value is described by the phrase of the output that it came from, which in turn describes the
-//! values of the earlier call: "the weather in the home port of the ship Grey Gull". The query asks
-//! for the results of the last calls. Each phrase is drawn once, so that query and sub-queries
-//! agree.
+//! A value is described by the phrase of the output that it came from, and that phrase in turn
+//! describes the values of the earlier call: "the weather in the home port of the ship Grey Gull".
+//! The query asks for the results of the last calls. Each phrase is drawn once, so that query and
+//! sub-queries agree.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const QUESTION_PERCENT: usize = 45;
 /// Percentage of two-aim queries whose first aim is phrased as a question.
 const ALSO_PERCENT: usize = 25;
 
-/// Text before and after the requested things.
+/// Text before and after the things that a query asks for.
 const FRAMES: &[(&str, &str)] = &[
     ("Tell me ", "."),
     ("Please find ", "."),
@@ -37,7 +37,7 @@ const FRAMES: &[(&str, &str)] = &[
     ("I want ", "."),
 ];
 
-/// Text between two requested things.
+/// Text between two things that a query asks for.
 const JOINS: &[&str] = &[
     " and ",
     ", and also ",
@@ -46,7 +46,7 @@ const JOINS: &[&str] = &[
     ", then ",
 ];
 
-/// Text for a second request after a question.
+/// Text around a second request that follows a question.
 const ALSO: &[(&str, &str)] = &[
     (" Also tell me ", "."),
     (" I also need ", "."),
@@ -64,7 +64,7 @@ pub(super) struct RowTexts {
     pub(super) facts: Vec<String>,
 }
 
-/// A value as it is written in sentences.
+/// A value as written in sentences.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -72,7 +72,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// Descriptions by parameter.
+/// The description of each parameter's value.
 type Names = BTreeMap<&'static str, String>;
 
 /// Puts the calls into words.
@@ -83,12 +83,12 @@ pub(super) fn write_texts(
 ) -> RowTexts {
     let mut names: Vec<Names> = Vec::new();
     for call in calls {
-        let of_call = call.arguments.iter().map(|argument| {
+        let call_names = call.arguments.iter().map(|argument| {
             let name = name_of(argument, calls, &names, random);
             (argument.parameter.name.as_str(), name)
         });
-        let of_call = of_call.collect();
-        names.push(of_call);
+        let call_names = call_names.collect();
+        names.push(call_names);
     }
     let sub_queries = calls.iter().zip(&names).map(|(call, names)| {
         let api = catalogue.entry(call.api_idx).api;
@@ -149,7 +149,7 @@ fn fill_names(template: &str, names: &Names) -> String {
     filled
 }
 
-/// Adds the optional arguments to a request, before its closing mark if there is one.
+/// Adds the optional arguments to a request, before its final punctuation mark if it has one.
 fn with_restrictions(request: &str, call: &BoundCall, random: &mut SeededRandom) -> String {
     let (body, final_stop) = match request.strip_suffix('.') {
         Some(body) => (body, "."),
@@ -168,7 +168,8 @@ fn with_restrictions(request: &str, call: &BoundCall, random: &mut SeededRandom)
 #[derive(Debug)]
 struct Aim {
     noun: String,
-    /// The aim as a question; `None` if the table has none or an optional argument must be stated.
+    /// The aim as a question; `None` if the table has no question, or an optional argument must be
+    /// stated.
     question: Option<String>,
     /// The descriptions of the call's values in the query.
     names: Vec<String>,

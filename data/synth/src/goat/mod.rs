@@ -2,11 +2,11 @@
 //! answer.
 //!
 //! Calls are generated first (GOAT, section 3.1): a connected set of APIs is drawn, its calls are
-//! bound to each other and executed on invented tables, and only then put into words. Every value
-//! that no call returns is stated in the query; rows that violate this are drawn again.
+//! bound to each other and executed on synthetic tables, and only then put into words. The query
+//! states every value that no call returns; rows that violate this are drawn again.
 //!
-//! The world of tables and APIs is constant and does not depend on the seed, so that one executor
-//! and one set of documents serve every data set.
+//! The world of tables and APIs is constant and does not depend on the seed, so one executor and
+//! one set of documents are valid for every data set.
 
 mod api;
 mod apis;
@@ -42,7 +42,8 @@ pub const DEFAULT_MAX_CALLS: usize = 3;
 /// Upper limit of `max_calls`.
 pub const GREATEST_MAX_CALLS: usize = 4;
 
-/// The split to draw; no query and no sequence of calls is in two splits, whatever their seeds.
+/// The split to draw. No query and no sequence of calls occurs in two splits, whatever their seeds
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GoatSplit {
     /// For training.
@@ -82,11 +83,11 @@ impl GoatSplit {
 /// Options of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoatSynthOptions {
-    /// Number of rows. The rows of a smaller set are the first rows of a larger one.
+    /// Number of rows. A smaller set is a prefix of a larger one.
     pub rows: usize,
-    /// Seed of all choices.
+    /// Seed of all draws.
     pub seed: u64,
-    /// Which rows may be drawn.
+    /// The split of the rows.
     pub split: GoatSplit,
     /// Maximum number of calls per trajectory, 1 to 4.
     pub max_calls: usize,

@@ -1,8 +1,9 @@
-//! Assigns a query and its calls to at most one split.
+//! Assigns each query and each sequence of calls to at most one split.
 //!
-//! Both strings are hashed, and a row belongs to a split only if both hashes fall into its share.
-//! Two splits can therefore never share a query or a sequence of calls, whatever their sizes and
-//! seeds. The cost is that most drawn rows belong to no split and are drawn again.
+//! The query and the call sequence of a row are hashed, and the row belongs to a split only if both
+//! hashes fall into the split's share. Two splits can therefore never have a query or a call
+//! sequence in common, whatever their sizes and seeds are. The cost is that most drawn rows belong
+//! to no split and are drawn again.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

@@ -1,8 +1,8 @@
-//! Draws the rows of a data set: which API sets are drawn, how often, and which rows are kept.
+//! Draws the rows of a data set: which API sets are used, how often, and which rows are kept.
 //!
-//! Sets of a size alternate in an order shared by all splits of a seed. A short test set therefore
-//! uses the sets that a training set of at least its length has used, and every set is used about
-//! equally often. A set that gives no new row in many draws is exhausted.
+//! Sets of the same size take turns, in an order that all splits of a seed share. A short test set
+//! therefore only uses sets that a training set of at least its length has also used, and every set
+//! is used about equally often. A set that produces no new row in many draws is exhausted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,8 +24,8 @@ const ORDER_STREAM: u64 = 0x676F_6174_0000_0000;
 const ROW_STREAM: u64 = 0x676F_6174_0000_0001;
 /// Number of draws without a new row after which a set is exhausted.
 const MAX_DRAWS: usize = 400;
-/// Number of draws without any connection after which a set is treated as unconnected.
-const MAX_UNLINKED: usize = 200;
+/// Number of draws without any connected calls after which a set is treated as unconnected.
+const MAX_UNCONNECTED: usize = 200;
 
 /// Number of calls of successive rows, by `max_calls`.
 const SIZES: [&[usize]; GREATEST_MAX_CALLS] = [
@@ -68,7 +68,7 @@ struct Generator {
     executor: GoatExecutor,
     split: GoatSplit,
     /// Sets that may still give a row, by size.
-    waiting: BTreeMap<usize, VecDeque<Vec<usize>>>,
+    remaining_sets: BTreeMap<usize, VecDeque<Vec<usize>>>,
     random: SeededRandom,
     queries: BTreeSet<String>,
     sequences: BTreeSet<String>,
@@ -78,13 +78,13 @@ impl Generator {
     fn new(options: &GoatSynthOptions) -> Self {
         let executor = GoatExecutor::new();
         let mut order = SeededRandom::new(options.seed, ORDER_STREAM);
-        let waiting = (1..=options.max_calls).map(|size| {
+        let remaining_sets = (1..=options.max_calls).map(|size| {
             let mut sets = sets_of(&executor, size, options.split);
             order.shuffle(&mut sets);
             (size, sets.into())
         });
         Self {
-            waiting: waiting.collect(),
+            remaining_sets: remaining_sets.collect(),
             executor,
             split: options.split,
             random: SeededRandom::new(options.seed, ROW_STREAM + options.split as u64),
@@ -93,17 +93,24 @@ impl Generator {
         }
     }
 
-    /// A new row with `size` calls, or with another number if there is none; `None` at the end.
+    /// A new row with `size` calls, or with another number if there is none; `None` if all sets are
+    /// exhausted.
     fn next_row(&mut self, size: usize) -> Option<Trajectory> {
         loop {
-            let is_left = |sets: &&VecDeque<_>| !sets.is_empty();
-            let size = match self.waiting.get(&size).filter(is_left) {
+            let has_sets = |sets: &&VecDeque<_>| !sets.is_empty();
+            let size = match self.remaining_sets.get(&size).filter(has_sets) {
                 Some(_) => size,
-                None => *self.waiting.iter().find(|(_, sets)| is_left(sets))?.0,
+                None => {
+                    *self
+                        .remaining_sets
+                        .iter()
+                        .find(|(_, sets)| has_sets(sets))?
+                        .0
+                }
             };
-            let set = self.waiting.get_mut(&size)?.pop_front()?;
+            let set = self.remaining_sets.get_mut(&size)?.pop_front()?;
             if let Some(row) = self.draw_row(&set) {
-                self.waiting.get_mut(&size)?.push_back(set);
+                self.remaining_sets.get_mut(&size)?.push_back(set);
                 return Some(row);
             }
         }
@@ -111,25 +118,27 @@ impl Generator {
 
     /// A new row that calls each API of `set`.
     fn draw_row(&mut self, set: &[usize]) -> Option<Trajectory> {
-        let mut is_linked = false;
+        let mut was_connected = false;
         for draw in 0..MAX_DRAWS {
             match binding::draw_calls(&self.executor, set, &mut self.random) {
                 Ok(calls) => {
-                    is_linked = true;
+                    was_connected = true;
                     let row = self.build_trajectory(&calls);
                     if row.is_some() {
                         return row;
                     }
                 }
-                Err(Rejection::NoValue) => is_linked = true,
-                Err(Rejection::Unlinked) if !is_linked && draw >= MAX_UNLINKED => return None,
-                Err(Rejection::Unlinked) => {}
+                Err(Rejection::Failed) => was_connected = true,
+                Err(Rejection::Unconnected) if !was_connected && draw >= MAX_UNCONNECTED => {
+                    return None;
+                }
+                Err(Rejection::Unconnected) => {}
             }
         }
         None
     }
 
-    /// The calls in words, if they are valid, new, and belong to this split.
+    /// Puts the calls into words; `None` unless the row is valid, new, and in this split.
     fn build_trajectory(&mut self, calls: &[BoundCall]) -> Option<Trajectory> {
         let catalogue = self.executor.catalogue();
         let named_calls = calls.iter().map(|call| {
@@ -142,14 +151,14 @@ impl Generator {
                 .iter()
                 .map(|(name, call_arguments)| (&name[..], call_arguments)),
         );
-        // Most draws end here, before any wording is generated.
-        let is_of_split = |text: &str| partition::split_for(text) == Some(self.split);
-        if !is_of_split(&sequence) || self.sequences.contains(&sequence) {
+        // Most draws are rejected here, before any wording is generated.
+        let is_in_split = |text: &str| partition::split_for(text) == Some(self.split);
+        if !is_in_split(&sequence) || self.sequences.contains(&sequence) {
             return None;
         }
         let texts = write_texts(catalogue, calls, &mut self.random);
         check(calls, &texts).ok()?;
-        if !is_of_split(&texts.query) || !self.queries.insert(texts.query.clone()) {
+        if !is_in_split(&texts.query) || !self.queries.insert(texts.query.clone()) {
             return None;
         }
         self.sequences.insert(sequence);
@@ -162,7 +171,7 @@ impl Generator {
             name,
             arguments,
             output: call.output.clone(),
-            derived: derived_of(&self.executor, calls, call),
+            derived: derived_arguments(&self.executor, calls, call),
         });
         Some(Trajectory {
             id: String::new(),
@@ -175,7 +184,7 @@ impl Generator {
     }
 }
 
-fn derived_of(
+fn derived_arguments(
     executor: &GoatExecutor,
     calls: &[BoundCall],
     call: &BoundCall,

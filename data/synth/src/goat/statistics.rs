@@ -1,7 +1,7 @@
 //! Computes statistics of trajectories.
 //!
-//! Tools and APIs are taken from the names of the calls, so that rows of any origin can be
-//! measured. A pair is a query with a document that it needs, however often the API is called.
+//! Tools and APIs are taken from call names, so that rows from any source can be measured. A pair
+//! is a query and a document that it needs, however often the API is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct GoatStatistics {
     pub n_single_tool: usize,
     /// Number of pairs of a query and a needed document.
     pub n_pairs: usize,
-    /// Number of arguments taken from an earlier output.
+    /// Number of arguments that come from an earlier output.
     pub n_derived: usize,
     /// Mean number of characters per query.
     pub mean_query_chars: f64,
@@ -42,8 +42,8 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
     for row in rows {
         *n_by_calls.entry(row.calls.len()).or_default() += 1;
         let names: BTreeSet<&str> = row.calls.iter().map(|call| call.name.as_str()).collect();
-        let of_row: BTreeSet<Option<&str>> = names.iter().map(|name| tool_of(name)).collect();
-        n_single_tool += usize::from(of_row.len() == 1 && !of_row.contains(&None));
+        let row_tools: BTreeSet<Option<&str>> = names.iter().map(|name| tool_of(name)).collect();
+        n_single_tool += usize::from(row_tools.len() == 1 && !row_tools.contains(&None));
         n_calls += row.calls.len();
         n_pairs += names.len();
         n_derived += row
@@ -52,7 +52,7 @@ pub fn statistics(rows: &[Trajectory]) -> GoatStatistics {
             .map(|call| call.derived.len())
             .sum::<usize>();
         n_query_chars += row.query.chars().count();
-        tools.extend(of_row.into_iter().flatten());
+        tools.extend(row_tools.into_iter().flatten());
         apis.extend(names.iter().copied());
         subgraphs.insert(names);
     }

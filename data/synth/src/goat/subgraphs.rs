@@ -1,7 +1,7 @@
 //! Enumerates all connected sets of a given size, each once.
 //!
-//! Sets grow from their smallest member by larger neighbours that are adjacent only to the newest
-//! member (ESU, Wernicke 2006). No set occurs twice, and none has to be stored.
+//! A set grows from its smallest member by larger neighbours that are adjacent only to the newest
+//! member (ESU, Wernicke 2006). No set occurs twice, so no set has to be stored for comparison.
 
 use std::collections::BTreeSet;
 

@@ -1,14 +1,14 @@
-//! Dependency graphs: edges from outputs of APIs to parameters of others.
+//! Dependency graphs: edges from the outputs of APIs to parameters of other APIs.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
 use super::similarity::ApiTexts;
 
-/// Maximum number of edges; a hundred million would need a gigabyte.
+/// Maximum number of edges. A hundred million would need a gigabyte.
 pub const MAX_EDGES: usize = 20_000_000;
 
-/// The output of one API may fill a parameter of another.
+/// An edge: the output of one API may fill a parameter of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
     /// Index of the API with the output.
@@ -22,14 +22,14 @@ pub struct Edge {
 /// The evidence for an edge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ground<'a> {
-    /// Cosine similarity of the texts of output and parameter.
+    /// Cosine similarity of the descriptions of output and parameter.
     pub score: f32,
     /// Path of the output field that fills the parameter, such as `results[].id`; empty if the
     /// output is described as a whole.
     pub field: &'a str,
 }
 
-/// Evidence with the index of its field in a list, because many edges share a field.
+/// Evidence whose field is stored as an index, because many edges share a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct StoredGround {
     score: f32,
@@ -41,13 +41,13 @@ struct StoredGround {
 pub struct DependencyGraph {
     names: Vec<String>,
     edges: Vec<Edge>,
-    /// Evidence of each edge if known, in edge order.
+    /// Evidence of each edge, if known, in edge order.
     grounds: Vec<Option<StoredGround>>,
     fields: Vec<String>,
 }
 
 impl DependencyGraph {
-    /// A graph of known edges, such as edges confirmed by execution.
+    /// A graph of known edges, for example edges confirmed by execution.
     ///
     /// Edges are sorted and deduplicated. `n_parameters` is the number of parameters of each API.
     ///
@@ -60,8 +60,8 @@ impl DependencyGraph {
         Self::with_grounds(apis, &edges.collect::<Vec<_>>())
     }
 
-    /// As [`DependencyGraph::new`], with the evidence of each edge if known; of repeated edges, the
-    /// first evidence is kept.
+    /// Like [`DependencyGraph::new`], with the evidence of each edge if known. If an edge is
+    /// repeated, its first evidence is kept.
     ///
     /// # Errors
     ///
@@ -110,12 +110,13 @@ impl DependencyGraph {
         })
     }
 
-    /// The initial graph of the pipeline: every ordered pair of APIs and every parameter.
+    /// The initial graph of the pipeline: an edge from every API to every parameter of every other
+    /// API.
     ///
     /// # Errors
     ///
-    /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges; the similarity
-    /// filter ([`DependencyGraph::by_similarity`]) does not need this graph.
+    /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges. The similarity
+    /// filter ([`DependencyGraph::by_similarity`]) does not build this graph.
     ///
     /// # Source
     ///
@@ -177,7 +178,7 @@ impl DependencyGraph {
     }
 }
 
-/// Fields by their index in a list.
+/// Field paths and their indices, in order of first use.
 #[derive(Default)]
 struct Fields<'a> {
     names: Vec<String>,

@@ -1,10 +1,10 @@
-//! Errors of building graphs, sub-graphs and pairs.
+//! Errors from building graphs, sub-graphs and pairs.
 
 use crate::budgets::SUBGRAPH_NODES;
 use tooltune_apis::ToolsError;
 use tooltune_suites::EncoderError;
 
-/// Why there is no graph, sub-graph or pair.
+/// Why a graph, sub-graph or pair cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
     /// Two APIs have the same name, which makes ordering by name ambiguous.
@@ -71,7 +71,7 @@ pub enum GraphError {
         "trajectory {trajectory}: no document is named `{name}`; add the document or remove the row"
     )]
     UnknownApi {
-        /// Id of the trajectory, or its index without one.
+        /// Id of the trajectory, or its index if it has no id.
         trajectory: String,
         /// The called name.
         name: String,
@@ -79,7 +79,7 @@ pub enum GraphError {
     /// A trajectory has no calls, so its query has no document.
     #[error("trajectory {trajectory} has no calls, so its query has no document; remove the row")]
     NoCalls {
-        /// Id of the trajectory, or its index without one.
+        /// Id of the trajectory, or its index if it has no id.
         trajectory: String,
     },
     /// A named edge is invalid.
@@ -90,7 +90,7 @@ pub enum GraphError {
         /// What is wrong.
         reason: String,
     },
-    /// A file of edges that cannot be read.
+    /// A file of edges cannot be read.
     #[error(transparent)]
     File(#[from] ToolsError),
     /// The sentence encoder failed.

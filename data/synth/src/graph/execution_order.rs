@@ -1,10 +1,10 @@
 //! Orders the APIs of a sub-graph for execution.
 //!
-//! APIs may depend on each other cyclically: random edges of cycles are removed until there is no
+//! APIs may depend on each other in cycles. Random edges of cycles are removed until there is no
 //! cycle. Then each parameter keeps one edge, because it has one value. Removing an edge of a cycle
-//! never disconnects a sub-graph, but removing one of two edges into the same parameter may.
-//! Choices are therefore drawn again until all APIs are connected; a sub-graph without such a
-//! choice has no order.
+//! never disconnects a sub-graph, but removing one of two edges into the same parameter may. Edges
+//! are therefore drawn again until all APIs are connected; a sub-graph for which this fails has no
+//! order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -20,14 +20,14 @@ const N_DRAWS: usize = 64;
 /// The calls of a task, before they have arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionOrder {
-    /// Indices of the APIs, each after the ones that it depends on.
+    /// Indices of the APIs; each comes after the APIs that it depends on.
     pub apis: Vec<usize>,
-    /// The edges that fill arguments: at most one per parameter, from an earlier API to a later
-    /// one.
+    /// The edges that fill arguments: at most one per parameter, always from an earlier API to a
+    /// later one.
     pub edges: Vec<Edge>,
 }
 
-/// Orders the APIs of a sub-graph; `None` if no choice of edges connects them all.
+/// Orders the APIs of a sub-graph; `None` if no drawn selection of edges connects them all.
 ///
 /// The same graph, nodes and state of `random` give the same order.
 ///
@@ -44,7 +44,7 @@ pub fn execution_order(
         .map(|_| {
             let mut edges = all_edges.clone();
             break_cycles(&mut edges, random);
-            one_for_each_parameter(&edges, random)
+            draw_edge_per_parameter(&edges, random)
         })
         .find(|chosen_edges| is_connected(nodes, chosen_edges))?;
     let names: Vec<&str> = nodes
@@ -137,7 +137,7 @@ fn is_reachable(edges: &[Edge], from: usize, to: usize) -> bool {
     false
 }
 
-fn one_for_each_parameter(edges: &[Edge], random: &mut SeededRandom) -> Vec<Edge> {
+fn draw_edge_per_parameter(edges: &[Edge], random: &mut SeededRandom) -> Vec<Edge> {
     let mut by_parameter: BTreeMap<(usize, usize), Vec<Edge>> = BTreeMap::new();
     for edge in edges {
         let key = (edge.target, edge.parameter);

@@ -1,17 +1,19 @@
-//! Builds dependency graphs of API documents, their sub-graphs and execution orders: the part of
-//! GOAT's pipeline without a language model (sections 3.1.1 and 3.1.2).
+//! Builds dependency graphs of API documents, their sub-graphs and execution orders. This is the
+//! part of GOAT's pipeline that needs no language model (sections 3.1.1 and 3.1.2).
 //!
-//! 1. [`DependencyGraph::complete_graph`]: an edge from every API to every parameter of every other one.
-//! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output, or of a
-//!    field of it, is similar enough to the description of the parameter.
+//! 1. [`DependencyGraph::complete_graph`]: an edge from every API to every parameter of every other
+//! API.
+//! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output, or of one
+//! of its fields, is similar enough to the description of the parameter.
 //! 3. [`connected_subgraphs`]: every connected set of APIs of the given sizes, each once.
-//! 4. [`execution_order`]: cycles broken at random, one edge per parameter, a topological order.
-//! 5. [`retriever_pairs`]: the retriever's training pairs, from finished trajectories.
+//! 4. [`execution_order`]: breaks cycles at random, keeps one edge per parameter, and sorts
+//! topologically.
+//! 5. [`retriever_pairs`]: the retriever's training pairs, from complete trajectories.
 //!
 //! The filters by a language model and by execution come between 2 and 3 and are implemented
-//! elsewhere. A graph of true edges is built by [`DependencyGraph::new`], or from a file with
-//! names, as a [`NamedGraph`]. Everything is identified by its index in document order, and ties
-//! are broken by name, so that a graph depends only on its documents and its seed.
+//! elsewhere. To build a graph of known edges, use [`DependencyGraph::new`], or [`NamedGraph`] for
+//! a file with names. APIs, parameters and edges are identified by their index in document order,
+//! and ties are broken by name, so a graph depends only on its documents and its seed.
 
 mod dependencies;
 mod error;

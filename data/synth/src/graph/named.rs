@@ -1,4 +1,4 @@
-//! Edges by API names, as stored in files.
+//! Edges identified by API names, as stored in files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tooltune_apis::{ApiCatalogue, JsonLines};
 use super::dependencies::{DependencyGraph, Edge, Ground};
 use super::error::GraphError;
 
-/// An edge by names.
+/// An edge identified by names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedEdge {
@@ -22,7 +22,7 @@ pub struct NamedEdge {
     /// The output field that fills it, if the document declares fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Cosine similarity of the texts, to four decimals.
+    /// Cosine similarity of the descriptions, to four decimals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
     /// A model's explanation of how the output fills the parameter.
@@ -31,7 +31,7 @@ pub struct NamedEdge {
 }
 
 impl NamedEdge {
-    /// Names of an edge of a graph.
+    /// The names of an edge of a graph.
     pub fn from_edge(edge: &Edge, graph: &DependencyGraph, catalogue: &ApiCatalogue) -> Self {
         let ground = graph.ground(edge);
         let rounded = |score: f32| (f64::from(score) * 1e4).round() / 1e4;
@@ -74,14 +74,14 @@ impl NamedEdge {
         let parameter = parameters.position(|parameter| parameter.name == self.parameter);
         let Self {
             target: name,
-            parameter: wanted,
+            parameter: parameter_name,
             ..
         } = self;
         Ok(Edge {
             source,
             target,
             parameter: parameter
-                .ok_or_else(|| edge_error(format!("{name} has no parameter {wanted:?}")))?,
+                .ok_or_else(|| edge_error(format!("{name} has no parameter {parameter_name:?}")))?,
         })
     }
 }
@@ -94,8 +94,8 @@ pub struct NamedGraph {
 }
 
 impl NamedGraph {
-    /// A graph of edges between the APIs of `catalogue`, each with its location for errors; of
-    /// repeated edges, the first is kept.
+    /// A graph of edges between the APIs of `catalogue`. Each edge comes with its location, for
+    /// errors. If an edge is repeated, the first one is kept.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl NamedGraph {
             resolved_edges.push(resolved);
             edges_by_key.entry(resolved).or_insert(edge);
         }
-        let grounded: Vec<_> = resolved_edges
+        let edges_with_grounds: Vec<_> = resolved_edges
             .iter()
             .map(|edge| {
                 let edges_by_key = &edges_by_key[edge];
@@ -127,14 +127,14 @@ impl NamedGraph {
             .iter()
             .map(|document| (document.call_name(), document.parameters().count()))
             .collect();
-        let graph = DependencyGraph::with_grounds(&apis, &grounded)?;
+        let graph = DependencyGraph::with_grounds(&apis, &edges_with_grounds)?;
         Ok(Self {
             graph,
             edges: edges_by_key,
         })
     }
 
-    /// Reads the graph from a file of edges, JSON Lines.
+    /// Reads the graph from a JSON Lines file of edges.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl NamedGraph {
         Self::new(edges, catalogue)
     }
 
-    /// Names the edges of a graph.
+    /// Adds names to the edges of a graph.
     pub fn from_graph(graph: DependencyGraph, catalogue: &ApiCatalogue) -> Self {
         let to_named = |edge: &Edge| (*edge, NamedEdge::from_edge(edge, &graph, catalogue));
         let edges = graph.edges().iter().map(to_named).collect();
@@ -168,7 +168,7 @@ impl NamedGraph {
         &self.graph
     }
 
-    /// The names of an edge of the graph, as given.
+    /// The named edge for an edge of the graph, as given.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Builds the retriever's training pairs of query and document from trajectories.
+//! Builds the retriever's training pairs, each a query and a document, from trajectories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use super::error::GraphError;
 /// A query, and a document that answers part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrieverPair {
-    /// Index of the trajectory with the query. All pairs of a trajectory are positives of one query
-    /// and never each other's negatives.
+    /// Index of the trajectory with the query. All pairs of a trajectory are positives of the same
+    /// query and never negatives of each other.
     pub trajectory: usize,
     /// Index of the document.
     pub document: usize,
 }
 
-/// Lists one pair per API that a trajectory calls, in the order of the first calls.
+/// Returns one pair per API that a trajectory calls, in the order of the first calls.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub struct RetrieverPair {
 ///
 /// # Source
 ///
-/// GOAT, section 3.2: the retriever learns from (query, document) pairs of the generated tasks.
+/// GOAT, section 3.2: the retriever is trained on (query, document) pairs of the generated tasks.
 pub fn retriever_pairs(
     trajectories: &[Trajectory],
     documents: &[ApiDocument],

@@ -1,10 +1,10 @@
 //! Filters edges by the similarity of the descriptions of output and parameter.
 //!
 //! The filter does not build the complete graph: each pair is compared and discarded, so memory
-//! only depends on the number of kept edges. It favours recall, because more expensive filters
-//! follow. The paper lets a model write both descriptions; here they are taken from the document,
-//! see [`ApiTexts`]. If an API declares output fields, each field is compared on its own, and an
-//! API without output has no edges, whatever its description is.
+//! depends only on the number of kept edges. It favours recall, because more expensive filters
+//! follow. In the paper, a model writes both descriptions; here they are taken from the document,
+//! see [`ApiTexts`]. If an API declares output fields, each field is compared separately. An API
+//! without output has no edges, whatever its description is.
 
 use std::collections::HashSet;
 
@@ -18,9 +18,9 @@ use super::error::GraphError;
 /// How a parameter is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterText {
-    /// Its description, or its name without one.
+    /// The parameter's description, or its name if it has none.
     Description,
-    /// `name: description`, or its name without a description, for documents whose descriptions are
+    /// `name: description`, or the name without a description. For documents whose descriptions are
     /// not self-contained, such as API-Bank's "The name.".
     NameAndDescription,
 }
@@ -55,7 +55,7 @@ pub struct ApiTexts {
     pub name: String,
     /// In(n, k): the description of each parameter, required ones first.
     pub inputs: Vec<String>,
-    /// Out(n): the output, with each field on its own if a schema declares fields; empty for an API
+    /// Out(n): the output, or one entry per field if a schema declares fields; empty for an API
     /// without output.
     pub outputs: Vec<OutputField>,
 }
@@ -65,7 +65,7 @@ pub struct ApiTexts {
 pub struct OutputField {
     /// Path, such as `results[].id`; empty for the whole output.
     pub path: String,
-    /// What describes it.
+    /// Description of this part.
     pub text: String,
 }
 
@@ -79,21 +79,21 @@ impl OutputField {
     }
 }
 
-/// Precedes the description of the output in StableToolBench's layout.
+/// Marks the description of the output in StableToolBench's layout.
 const RETURNS: &str = "Returns: ";
 
-/// Precedes the allowed values of a parameter, if a specification lists them separately.
-/// lists them apart from it.
+/// Marks the allowed values in a parameter's description, if the specification lists them
+/// separately.
 const CHOICES: &str = "One of: ";
 
-/// Maximum length of an output description: some specifications contain whole pages with change
+/// Maximum length of an output description. Some specifications contain whole pages with change
 /// logs, and describe the output at the start.
 const MAX_OUTPUT_CHARS: usize = 600;
 
 impl ApiTexts {
     /// The texts of a document. With an `output_schema`, its fields are the outputs and are
-    /// described like parameters. Otherwise the output is described as a whole, by the first 600
-    /// characters of its description.
+    /// described like parameters. Otherwise the output is one text, the first 600 characters of its
+    /// description.
     pub fn from_document(document: &ApiDocument, rule: TextRule) -> Self {
         let fields = document.output_schema.as_ref();
         let outputs = match fields.map(|schema| output_fields(schema, rule.parameter)) {
@@ -125,22 +125,22 @@ fn described_output(document: &ApiDocument, rule: TextRule) -> String {
         OutputText::Description => description,
     };
     let mut output: String = output.chars().take(MAX_OUTPUT_CHARS).collect();
-    // Ends a bare summary with a full stop, like a summary followed by a description.
+    // End a bare summary with a full stop, like a summary that is followed by a description.
     if rule.output == OutputText::Description && !output.contains(['.', '!', '?']) {
         output.push('.');
     }
     output
 }
 
-/// The scalars of an output schema by path; scalars with several variants once.
+/// The scalar fields of an output schema, by path. A scalar with several variants occurs once.
 fn output_fields(schema: &Value, rule: ParameterText) -> Vec<OutputField> {
-    let mut gathered = OutputFields {
+    let mut output_fields = OutputFields {
         rule,
         fields: Vec::new(),
         paths: HashSet::new(),
     };
-    gathered.collect_fields(schema, "", "");
-    gathered.fields
+    output_fields.collect_fields(schema, "", "");
+    output_fields.fields
 }
 
 struct OutputFields {
@@ -150,7 +150,7 @@ struct OutputFields {
 }
 
 impl OutputFields {
-    /// `name` is the key of the part, prefixed with the key of the surrounding object.
+    /// `name` is the key of the part, prefixed with the key of the object around it.
     fn collect_fields(&mut self, schema: &Value, path: &str, name: &str) {
         let mut has_parts = false;
         for (key, property) in properties(schema) {
@@ -210,8 +210,8 @@ impl ParameterText {
 }
 
 impl DependencyGraph {
-    /// The edges of the complete graph with similar descriptions of output and parameter: the
-    /// cosine of their vectors is at least `threshold`.
+    /// Returns the graph of edges whose output and parameter have similar descriptions: the cosine
+    /// of their embeddings is at least `threshold`.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl DependencyGraph {
     }
 }
 
-/// The output most similar to an input; the first one on ties.
+/// The output most similar to an input; the first one if there are ties.
 fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
     let mut best: Option<Ground<'a>> = None;
     for (field, output) in outputs {
@@ -292,7 +292,7 @@ fn parameters(apis: &[ApiTexts]) -> impl Iterator<Item = (usize, usize, &str)> {
     })
 }
 
-/// Normalizes a vector to length 1; a zero vector is unchanged and similar to nothing.
+/// Normalizes a vector to length 1. A zero vector is unchanged and similar to nothing.
 fn unit_vector(vector: &[f32]) -> Vec<f32> {
     let length: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let scale = if length > 0.0 {
@@ -306,7 +306,7 @@ fn unit_vector(vector: &[f32]) -> Vec<f32> {
         .collect()
 }
 
-/// Uses eight partial sums, which the compiler keeps in one register.
+/// The dot product, with eight partial sums that the compiler keeps in one register.
 fn dot(left: &[f32], right: &[f32]) -> f32 {
     let (left, left_rest) = left.as_chunks::<8>();
     let (right, right_rest) = right.as_chunks::<8>();

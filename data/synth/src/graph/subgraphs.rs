@@ -2,7 +2,7 @@
 //!
 //! The enumeration extends a set from its first node by exclusive neighbours, which reaches every
 //! connected set in exactly one way. No set is looked up, so the time is proportional to the
-//! output. Direction is ignored: a sub-graph is a set of nodes connected by edges of either
+//! output. Edge direction is ignored: a sub-graph is a set of nodes connected by edges in either
 //! direction, with all edges between them.
 
 use std::collections::BTreeSet;
@@ -19,12 +19,12 @@ pub struct SubgraphSizes {
     pub min: usize,
     /// Maximum number of nodes.
     pub max: usize,
-    /// Maximum number of sets visited, including ones that are too small.
+    /// Maximum number of sets visited, including those smaller than `min`.
     pub limit: usize,
 }
 
 impl Default for SubgraphSizes {
-    /// Two to four nodes, as in the paper's longest tasks, and a million sets.
+    /// Two to four nodes, like the paper's longest tasks, and at most a million sets.
     fn default() -> Self {
         Self {
             min: 2,
@@ -61,7 +61,7 @@ pub fn connected_subgraphs(
     let mut enumeration = Enumeration {
         neighbours: neighbours(graph, &by_name),
         sizes: *sizes,
-        is_near: vec![false; names.len()],
+        is_in_or_adjacent: vec![false; names.len()],
         set: Vec::new(),
         n_met: 0,
         n_nodes: 0,
@@ -76,7 +76,7 @@ pub fn connected_subgraphs(
     Ok(found.into_iter().map(to_names).collect())
 }
 
-/// For each rank by name, the ranks of its neighbours in either direction.
+/// For each node by its rank in name order, the ranks of its neighbours in either direction.
 fn neighbours(graph: &DependencyGraph, by_name: &[usize]) -> Vec<Vec<usize>> {
     let mut rank_of = vec![0; by_name.len()];
     for (rank, node) in by_name.iter().enumerate() {
@@ -97,7 +97,7 @@ struct Enumeration {
     neighbours: Vec<Vec<usize>>,
     sizes: SubgraphSizes,
     /// Whether a node is in the set or adjacent to it.
-    is_near: Vec<bool>,
+    is_in_or_adjacent: Vec<bool>,
     set: Vec<usize>,
     n_met: usize,
     /// Total number of nodes of the found sets.
@@ -107,16 +107,16 @@ struct Enumeration {
 
 impl Enumeration {
     fn grow_from(&mut self, root: usize) -> Result<(), GraphError> {
-        self.is_near[root] = true;
+        self.is_in_or_adjacent[root] = true;
         let added = self.add_node(root, root);
         self.grow(root, added.clone())?;
         self.remove_nodes(&added);
-        self.is_near[root] = false;
+        self.is_in_or_adjacent[root] = false;
         Ok(())
     }
 
-    /// Visits the current set and all extensions by the candidates. Nodes smaller than the root are
-    /// skipped, because their sets have been visited.
+    /// Visits the current set and all its extensions by the candidates. Nodes smaller than the root
+    /// are skipped, because their sets have been visited already.
     fn grow(&mut self, root: usize, mut candidates: Vec<usize>) -> Result<(), GraphError> {
         self.add_set()?;
         if self.set.len() == self.sizes.max {
@@ -155,11 +155,13 @@ impl Enumeration {
         if self.set.len() == self.sizes.max {
             return Vec::new();
         }
-        let is_near = &self.is_near;
+        let is_in_or_adjacent = &self.is_in_or_adjacent;
         let fresh = self.neighbours[node].iter().copied();
-        let added: Vec<usize> = fresh.filter(|n| *n > root && !is_near[*n]).collect();
+        let added: Vec<usize> = fresh
+            .filter(|n| *n > root && !is_in_or_adjacent[*n])
+            .collect();
         for neighbour in &added {
-            self.is_near[*neighbour] = true;
+            self.is_in_or_adjacent[*neighbour] = true;
         }
         added
     }
@@ -167,7 +169,7 @@ impl Enumeration {
     fn remove_nodes(&mut self, added: &[usize]) {
         self.set.pop();
         for neighbour in added {
-            self.is_near[*neighbour] = false;
+            self.is_in_or_adjacent[*neighbour] = false;
         }
     }
 }
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Tests every set of nodes.
+    /// Finds connected sets by testing every set of nodes.
     fn subgraphs_by_trial(graph: &DependencyGraph, sizes: &SubgraphSizes) -> Vec<Vec<usize>> {
         let n_nodes = graph.names().len();
         let mut sets: Vec<Vec<usize>> = (1_usize..1 << n_nodes)
@@ -263,7 +265,8 @@ mod tests {
         }
     }
 
-    /// `scripts/fixtures/subgraphs.py` found them with networkx by testing every set of nodes.
+    /// `scripts/fixtures/subgraphs.py` found the expected sets with networkx, by testing every set
+    /// of nodes.
     #[test]
     fn the_subgraphs_of_eighteen_apis_equal_networkx() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/subgraphs");

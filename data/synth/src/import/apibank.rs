@@ -1,5 +1,5 @@
-//! Imports API-Bank's published files: its APIs in Python, its dialogues in one file each, and the
-//! calls of its gold answers as a recording.
+//! Imports API-Bank's published files: its APIs in Python, one file per dialogue, and a recording
+//! of the reference calls.
 //!
 //! # Source
 //!
@@ -20,8 +20,8 @@ use super::ImportError;
 /// The class attributes that describe an API.
 const ATTRIBUTES: [&str; 3] = ["description", "input_parameters", "output_parameters"];
 
-/// The documents of a folder of Python files, `apis` or `lv3_apis`, ordered by name; they belong to
-/// `set`.
+/// Reads the API documents of `set` from a folder of Python files (`apis` or `lv3_apis`), sorted by
+/// file name.
 ///
 /// Classes without the three attributes are not APIs and are skipped.
 ///
@@ -49,10 +49,10 @@ fn parse_classes(
 ) -> Result<Vec<(String, Value)>, ImportError> {
     let mut documents = Vec::new();
     let mut class: Option<(String, String, Map<String, Value>)> = None;
-    let mut line_idx = 0;
+    let mut offset = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let start = line_idx;
-        line_idx += line.len();
+        let start = offset;
+        offset += line.len();
         let location = || format!("{}:{}", file.display(), number + 1);
         if let Some(after_class) = line.strip_prefix("class ") {
             documents.extend(class.take().and_then(|class| to_document(class, set)));
@@ -66,12 +66,13 @@ fn parse_classes(
             let Some(value) = assigned_value(line, name) else {
                 continue;
             };
-            let value = start + line.len() - value.len();
-            let literal = joined_literal(&text[value..]).ok_or_else(|| ImportError::Format {
-                place: location(),
-                reason: format!("{name} is not a string or object of literals"),
-                expected: "the published APIs of API-Bank",
-            })?;
+            let value_offset = start + line.len() - value.len();
+            let literal =
+                joined_literal(&text[value_offset..]).ok_or_else(|| ImportError::Format {
+                    place: location(),
+                    reason: format!("{name} is not a string or object of literals"),
+                    expected: "the published APIs of API-Bank",
+                })?;
             attributes.insert(name.to_owned(), literal);
         }
     }
@@ -79,7 +80,7 @@ fn parse_classes(
     Ok(documents)
 }
 
-/// The literal at the start of a text; adjacent strings are concatenated, as in Python.
+/// The literal at the start of `text`; adjacent strings are concatenated, as in Python.
 fn joined_literal(text: &str) -> Option<Value> {
     let (mut value, mut remaining) = leading_literal(text)?;
     while let Value::String(first_text) = &value {
@@ -87,9 +88,9 @@ fn joined_literal(text: &str) -> Option<Value> {
         if !remaining.starts_with(['\'', '"']) || remaining.starts_with("\"\"\"") {
             break;
         }
-        let (next_value, behind) = leading_literal(remaining)?;
+        let (next_value, rest) = leading_literal(remaining)?;
         value = Value::String(format!("{first_text}{}", next_value.as_str()?));
-        remaining = behind;
+        remaining = rest;
     }
     Some(value)
 }
@@ -122,8 +123,8 @@ fn set_name(set: ApiBankSet) -> Option<&'static str> {
     }
 }
 
-/// The dialogues of a folder, one per `.jsonl` file in it or its subfolders, as rows `{"file",
-/// "turns"}` ordered by name.
+/// The dialogues of a folder and its subfolders, one per `.jsonl` file, as rows `{"file", "turns"}`
+/// sorted by name.
 ///
 /// # Errors
 ///
@@ -141,8 +142,8 @@ pub fn import_apibank_dialogue_files(folder: &Path) -> Result<Vec<Value>, Import
     Ok(rows)
 }
 
-/// The files with this extension in a folder and its subfolders, ordered by path.
-fn files_in(folder: &Path, kind: &'static str) -> Result<Vec<PathBuf>, ImportError> {
+/// The files with this extension in a folder and its subfolders, sorted by path.
+fn files_in(folder: &Path, extension: &'static str) -> Result<Vec<PathBuf>, ImportError> {
     let mut paths = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(path) = folders.pop() {
@@ -155,7 +156,7 @@ fn files_in(folder: &Path, kind: &'static str) -> Result<Vec<PathBuf>, ImportErr
             let is_folder = entry.file_type().map_err(folder_error)?.is_dir();
             if is_folder {
                 folders.push(entry.path());
-            } else if entry.file_name().to_string_lossy().ends_with(kind) {
+            } else if entry.file_name().to_string_lossy().ends_with(extension) {
                 paths.push(entry.path());
             }
         }
@@ -163,25 +164,25 @@ fn files_in(folder: &Path, kind: &'static str) -> Result<Vec<PathBuf>, ImportErr
     if paths.is_empty() {
         return Err(ImportError::NoFiles {
             path: folder.to_owned(),
-            kind,
+            extension,
         });
     }
     paths.sort();
     Ok(paths)
 }
 
-/// Calls of gold answers, with their results.
+/// Reference calls and their results.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ApiBankCalls {
     /// Rows `{"set", "api_name", "input", "output", "exception"}`, without repeated calls.
     pub rows: Vec<Value>,
     /// Number of repeated calls.
     pub n_repeated: usize,
-    /// Number of repeated calls with another result; a replay returns the first result.
+    /// Number of repeated calls with a different result; a replay returns the first result.
     pub n_different: usize,
 }
 
-/// Builds a recording of the gold answers in files: `level-3.json`, and dialogues from
+/// Builds a recording from files of reference calls: `level-3.json`, or dialogues from
 /// [`import_apibank_dialogue_files`].
 ///
 /// # Errors
@@ -197,26 +198,26 @@ pub fn import_apibank_calls(files: &[PathBuf]) -> Result<ApiBankCalls, ImportErr
             let row = row.map_err(|error| error.at(location))?;
             let key = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
             let input = row["input"].as_object().cloned().unwrap_or_default();
-            let location = (
+            let call_key = (
                 key("set") + "/" + &key("api_name"),
                 canonical_arguments(&input),
             );
             let result = json!([row["output"], row["exception"]]).to_string();
-            match seen_calls.get_mut(&location) {
+            match seen_calls.get_mut(&call_key) {
                 Some(results) => {
                     calls.n_repeated += 1;
                     calls.n_different += usize::from(results.insert(result));
                 }
                 None => {
-                    seen_calls.insert(location, HashSet::from([result]));
+                    seen_calls.insert(call_key, HashSet::from([result]));
                     calls.rows.push(row);
                 }
             }
         }
         if calls.rows.len() + calls.n_repeated == n_before {
-            let kind = "calls of API-Bank with their results";
+            let what = "calls of API-Bank with their results";
             let location = file.display().to_string();
-            return Err(ToolsError::Empty { what: kind }.at(location).into());
+            return Err(ToolsError::Empty { what }.at(location).into());
         }
     }
     Ok(calls)

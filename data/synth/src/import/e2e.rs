@@ -22,25 +22,27 @@ pub enum E2eRows {
     /// test 1,847.
     OnePerMeaning,
     /// Lines whose text mentions every attribute, because crowd workers omitted some. A value must
-    /// occur in the text; for rating, price and family friendliness one of the usual words must
-    /// occur, in any case. This rule-based filter errs on the side of keeping: `moderately` also
-    /// counts as a word about ratings.
+    /// occur in the text; for rating, price and family friendliness, one of the usual words must
+    /// occur, in any case. This rule errs on the side of keeping lines: `moderately` also counts as
+    /// a word about ratings.
     Mentioned,
 }
 
 /// Imports a file of the E2E data, original or cleaned.
 ///
-/// Each line selected by `rows` gives a row: the text is `ref`, the gold value has the attributes
-/// of `mr` in order, all as strings, with unchanged keys (`customer rating`). Of a repeated
-/// attribute, as in some cleaned lines, the last value is used; the others are counted.
+/// Each line selected by `rows` gives a row: the text is `ref`, and the gold value has the
+/// attributes of `mr` in order, all as strings, with unchanged keys (`customer rating`). If an
+/// attribute is repeated, as in some cleaned lines, its last value is used and the others are
+/// counted.
 ///
 /// # Errors
 ///
-/// The file cannot be read, is not CSV, or lacks a column, like the test set without references.
+/// The file cannot be read, is not CSV, or lacks a column; the test set without references lacks
+/// one.
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1, whose example agrees with the cleaned set and not with the original one.
+/// SLOT, appendix D.1; its example agrees with the cleaned set and not with the original one.
 pub fn import_e2e(path: &Path, rows: E2eRows) -> Result<Imported, ImportError> {
     let text = read_text(path)?;
     let file = path.display();
@@ -80,9 +82,8 @@ pub fn import_e2e(path: &Path, rows: E2eRows) -> Result<Imported, ImportError> {
 
 /// Line numbers of records, counted incrementally for records in order.
 ///
-/// The CSV reader's own count is one too low for `\r
-/// ` line ends, because it starts a record before the `
-/// `.
+/// The CSV reader's own count is one too low for `\r\n` line ends, because it starts a record before
+/// the `\n`.
 struct LineCount<'t> {
     text: &'t str,
     byte: usize,
@@ -95,16 +96,17 @@ impl<'t> LineCount<'t> {
         Self { text, byte, line }
     }
 
-    /// The line number, from 1, of a record that starts at a byte, or at a line break before it.
+    /// The line number, from 1, of a record that starts at a byte, or after a line break at that
+    /// byte.
     fn line_at(&mut self, byte: u64) -> usize {
         let start = usize::try_from(byte).unwrap_or(usize::MAX);
-        let unread = self.text.as_bytes().get(self.byte..).unwrap_or_default();
+        let remaining = self.text.as_bytes().get(self.byte..).unwrap_or_default();
         let offset = start.saturating_sub(self.byte);
         let is_break = |byte: &&u8| matches!(byte, b'\r' | b'\n');
-        let n_breaks = unread.iter().skip(offset).take_while(is_break).count();
-        let passed = unread.iter().take(offset + n_breaks);
-        self.line += passed.filter(|byte| **byte == b'\n').count();
-        self.byte += (offset + n_breaks).min(unread.len());
+        let n_breaks = remaining.iter().skip(offset).take_while(is_break).count();
+        let skipped = remaining.iter().take(offset + n_breaks);
+        self.line += skipped.filter(|byte| **byte == b'\n').count();
+        self.byte += (offset + n_breaks).min(remaining.len());
         self.line
     }
 }
@@ -118,14 +120,14 @@ fn line_row(
     if text.trim().is_empty() {
         return Err("the text is empty");
     }
-    if rows == E2eRows::Mentioned && !speaks_of_all(text, &gold) {
+    if rows == E2eRows::Mentioned && !mentions_all(text, &gold) {
         return Err("an attribute is not mentioned in the text");
     }
     Ok(slot_row(id, text, gold))
 }
 
-/// Parses `name[Alimentum], customer rating[5 out of 5]` as an object of strings; of a repeated
-/// attribute, the last value is used.
+/// Parses `name[Alimentum], customer rating[5 out of 5]` as an object of strings. If an attribute
+/// is repeated, its last value is used.
 fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Value>, &'static str> {
     const UNREADABLE: &str = "the meaning representation is malformed";
     let mut attributes = Map::new();
@@ -152,8 +154,8 @@ fn attributes(meaning: &str, imported: &mut Imported) -> Result<Map<String, Valu
     }
 }
 
-/// Words that mention attributes whose values are usually paraphrased.
-const SPOKEN_OF: [(&str, &[&str]); 3] = [
+/// Words that indicate attributes whose values are usually paraphrased.
+const PARAPHRASES: [(&str, &[&str]); 3] = [
     ("familyFriendly", &["famil", "child", "kid"]),
     ("customer rating", &["rat", "star", "out of", "review"]),
     (
@@ -170,11 +172,13 @@ const SPOKEN_OF: [(&str, &[&str]); 3] = [
     ),
 ];
 
-fn speaks_of_all(text: &str, gold: &Map<String, Value>) -> bool {
+fn mentions_all(text: &str, gold: &Map<String, Value>) -> bool {
     let text = text.to_lowercase();
     gold.iter().all(|(name, value)| {
-        let spoken_of = SPOKEN_OF.iter().find(|(known_name, _)| known_name == name);
-        match spoken_of {
+        let paraphrases = PARAPHRASES
+            .iter()
+            .find(|(known_name, _)| known_name == name);
+        match paraphrases {
             Some((_, words)) => words.iter().any(|word| text.contains(word)),
             None => value
                 .as_str()

@@ -1,10 +1,10 @@
-//! Errors of importing a data set.
+//! Errors from importing a data set.
 
 use std::path::PathBuf;
 
 use tooltune_apis::ToolsError;
 
-/// What is wrong with the files of a data set.
+/// An error in the files of a data set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -19,13 +19,13 @@ pub enum ImportError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// A folder has no file of the kind.
-    #[error("{}: no {kind} file in this folder or its subfolders; pass the folder of the data set", path.display())]
+    /// A folder has no file with the expected extension.
+    #[error("{}: no {extension} file in this folder or its subfolders; pass the folder of the data set", path.display())]
     NoFiles {
         /// The folder.
         path: PathBuf,
         /// The expected file extension.
-        kind: &'static str,
+        extension: &'static str,
     },
     /// A file has the wrong format.
     #[error("{place}: {reason}; expected {expected}")]

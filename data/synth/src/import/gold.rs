@@ -1,4 +1,4 @@
-//! Builds the closed schema that describes exactly a gold value.
+//! Builds the closed schema that describes a gold value exactly.
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::text::SlotRow;
@@ -14,10 +14,10 @@ pub(super) fn slot_row(id: String, input_text: &str, gold: Map<String, Value>) -
     }
 }
 
-/// The schema of a value: objects with all keys required and no others allowed, arrays described by
-/// their first item, scalars by type.
+/// The schema of a value: in objects all keys are required and no others are allowed, arrays are
+/// described by their first item, and scalars by their type.
 ///
-/// The importers only build non-empty arrays of a single type.
+/// The importers build only non-empty arrays of a single type.
 fn closed_schema(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -45,7 +45,8 @@ fn closed_schema(value: &Value) -> Value {
     }
 }
 
-/// Collects values by key: a key with one value is that value, a key with several an array.
+/// Collects values by key. A key with one value becomes that value; a key with several becomes an
+/// array.
 #[derive(Debug, Default)]
 pub(super) struct GoldFields {
     values: Map<String, Value>,

@@ -1,8 +1,8 @@
-//! GitHub issue forms: the form in YAML, and the answers in the text of an issue.
+//! GitHub issue forms: the YAML file of a form, and the answers in the text of an issue.
 //!
 //! GitHub writes a filled-in form as Markdown: `### label` for each field, followed by the answer.
-//! A heading that is not a field belongs to the answer above it, because people write headings as
-//! well.
+//! A heading that is not a field belongs to the answer above it, because people also write
+//! headings.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub enum FormFieldKind {
     Text,
     /// Several choices.
     Choices,
-    /// Checkboxes, with label and key of each.
+    /// Checkboxes, each with its label and key.
     Boxes(Vec<(String, String)>),
 }
 
@@ -77,7 +77,7 @@ enum RawOption {
     Choice(serde::de::IgnoredAny),
 }
 
-/// A label, which may be unquoted even if YAML parses it as a number.
+/// Deserializes a label, which may be unquoted even if YAML parses it as a number.
 fn scalar_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Null => None,
@@ -122,7 +122,7 @@ impl IssueForm {
     }
 
     /// The answers in the text of an issue by key, in form order, and the number of unanswered
-    /// fields; `None` if the text does not follow the form.
+    /// fields. `None` if the text does not follow the form.
     pub(super) fn answers(&self, body: &str) -> Option<(Map<String, Value>, usize)> {
         let mut sections: Vec<Option<String>> = vec![None; self.fields.len()];
         let mut current: Option<usize> = None;
@@ -216,7 +216,7 @@ impl FormFieldKind {
     }
 }
 
-/// Whether a line is the checkbox with this label, and whether it is ticked.
+/// Whether the checkbox is ticked; `None` if the line is not the checkbox with this label.
 fn tick_state(line: &str, label: &str) -> Option<bool> {
     let line = line.trim().strip_prefix(['-', '*'])?.trim_start();
     let (is_ticked, after_box) = match line.strip_prefix("[ ]") {

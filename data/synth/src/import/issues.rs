@@ -24,11 +24,11 @@ const TITLE: &str = "issue_title";
 ///
 /// # Errors
 ///
-/// A file cannot be read, the form is invalid, or the issues are not JSON objects with a title.
+/// A file cannot be read, the form is invalid, or an issue is not a JSON object with a title.
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1, where a model writes schema and gold value of such issues.
+/// SLOT, appendix D.1; there, a model writes the schema and gold value of such issues.
 pub fn import_issues(form_path: &Path, issues: &Path) -> Result<Imported, ImportError> {
     let form_path = IssueForm::read(form_path)?;
     let mut imported = Imported::default();

@@ -1,10 +1,10 @@
-//! Imports public data sets in their own formats as rows of text, schema and gold value, and
+//! Imports public data sets in their own formats as rows of text, schema and gold value; also
 //! imports API-Bank.
 //!
-//! SLOT (appendix D.1) reverses each data set: the text to be generated becomes the input, and the
-//! data that it was generated from becomes the gold value. The schema is derived from the gold
-//! value: every key is declared and required, and no other is allowed. Content that a row cannot
-//! represent is omitted and counted. A file that cannot be read is an error.
+//! SLOT (appendix D.1) reverses each data set: the text that was the output becomes the input, and
+//! the data that it was generated from becomes the gold value. The schema is derived from the gold
+//! value: every key is declared and required, and no other key is allowed. Content that a row
+//! cannot represent is omitted and counted. A file that cannot be read is an error.
 
 mod apibank;
 mod e2e;
@@ -35,19 +35,19 @@ pub use wikibio::import_wikibio;
 
 use tooltune_rows::text::SlotRow;
 
-/// The rows of a data set, and the counts of omitted content.
+/// The rows of a data set, and counts of omitted content.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
     /// The rows, in file order.
     pub rows: Vec<SlotRow>,
-    /// What was read and omitted.
+    /// Counts of imported and omitted entries.
     pub counts: ImportCounts,
 }
 
-/// Numbers of entries read and omitted.
+/// Counts of imported and omitted entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ImportCounts {
-    /// Number of entries, kept and dropped.
+    /// Number of entries, with or without a row.
     pub n_entries: usize,
     /// Number of entries without a row, by reason.
     pub dropped: BTreeMap<&'static str, usize>,

@@ -1,7 +1,7 @@
 //! Imports ToTTo's highlighted cells by rules.
 //!
-//! The paper lets a model write schema and gold value. The rules here only use certain facts: cells
-//! whose text occurs in the sentence, each under its column header.
+//! In the paper, a model writes the schema and gold value. The rules here use only certain facts:
+//! cells whose text occurs in the sentence, each with its header.
 
 use std::ops::Range;
 use std::path::Path;
@@ -49,10 +49,10 @@ struct Annotation {
 /// Imports ToTTo's JSON Lines.
 ///
 /// Each table gives a row whose text is the final sentence of its first annotation. The gold value
-/// has the page title, and the highlighted cells by header, each only if it occurs in the sentence
-/// as whole words. Integers become numbers. Cells with the same header become an array, of strings
-/// unless all are integers. The header of a cell is the nearest one above it, otherwise the nearest
-/// to its left.
+/// has the page title and the highlighted cells by header, if they occur in the sentence as whole
+/// words. Integers become numbers. Cells with the same header become an array, which has strings
+/// unless all cells are integers. The header of a cell is the nearest one above it, otherwise the
+/// nearest one to its left.
 ///
 /// Tables without a sentence, or without a cell in the sentence, are dropped. Cells that are not in
 /// the sentence or have no header are counted.
@@ -131,16 +131,17 @@ fn highlighted_cells(table: &Table) -> Result<Vec<(Option<&str>, &str)>, String>
     table.highlighted_cells.iter().map(cell_location).collect()
 }
 
-/// The columns covered by each cell, considering cells of earlier rows that span several rows.
+/// The columns that each cell covers, taking into account cells of earlier rows that span several
+/// rows.
 fn columns(rows: &[Vec<Cell>]) -> Vec<Vec<Range<usize>>> {
-    /// Occupied columns, and the row from which they are free again.
+    /// Occupied columns, and the first row in which they are free again.
     struct OccupiedColumns(Range<usize>, usize);
     let mut occupied: Vec<OccupiedColumns> = Vec::new();
     let mut columns = Vec::with_capacity(rows.len());
     for (row_idx, cells) in rows.iter().enumerate() {
         occupied.retain(|OccupiedColumns(_, free_row)| *free_row > row_idx);
         let mut next_column = 0;
-        let mut of_row = Vec::with_capacity(cells.len());
+        let mut row_columns = Vec::with_capacity(cells.len());
         for cell in cells {
             while let Some(OccupiedColumns(range, _)) =
                 occupied.iter().find(|OccupiedColumns(range, free_row)| {
@@ -151,16 +152,16 @@ fn columns(rows: &[Vec<Cell>]) -> Vec<Vec<Range<usize>>> {
             }
             let range = next_column..next_column + cell.column_span.clamp(1, MAX_SPAN);
             next_column = range.end;
-            of_row.push(range);
+            row_columns.push(range);
         }
         let reach_down = cells
             .iter()
-            .zip(&of_row)
+            .zip(&row_columns)
             .filter(|(cell, _)| cell.row_span > 1);
         occupied.extend(reach_down.map(|(cell, range)| {
             OccupiedColumns(range.clone(), row_idx + cell.row_span.min(MAX_SPAN))
         }));
-        columns.push(of_row);
+        columns.push(row_columns);
     }
     columns
 }
@@ -191,7 +192,7 @@ fn header<'t>(
     Some(header.value.trim())
 }
 
-/// Whether a text occurs in a sentence without an adjacent letter or digit.
+/// Whether `text` occurs in `sentence` without an adjacent letter or digit.
 fn occurs_in(text: &str, sentence: &str) -> bool {
     if text.is_empty() {
         return false;
@@ -204,7 +205,7 @@ fn occurs_in(text: &str, sentence: &str) -> bool {
     })
 }
 
-/// Converts an integer in JSON notation to a number, and anything else to a string.
+/// Converts a JSON integer to a number, and anything else to a string.
 fn parse_number(value: &str) -> Value {
     let is_literal = !value.contains(['.', 'e', 'E']) && Decimal::parse(value).is_some();
     match value.parse::<i64>() {

@@ -17,12 +17,12 @@ const FORMAT: &str =
 /// Imports WebNLG 3.0.
 ///
 /// `paths` are files or folders; the `.xml` files in a folder and its subfolders are read in path
-/// order. Each entry gives a row whose text is the first one marked good, otherwise the first one.
+/// order. Each entry gives a row whose text is the first one marked good, otherwise the first text.
 /// The gold value has the category, the subject of the first triple, and the objects of all triples
-/// by predicate, with blanks for `_` and without outer quotes. Objects with the same predicate
-/// become an array of strings.
+/// by predicate, with spaces instead of `_` and without outer quotes. Objects with the same
+/// predicate become an array of strings.
 ///
-/// Entries without a text, as in the test sets without references, and entries without triples are
+/// Entries without a text, as in test sets without references, and entries without triples are
 /// dropped.
 ///
 /// # Errors
@@ -55,8 +55,8 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
         };
         for entry in fs::read_dir(&folder).map_err(unlisted)? {
             let entry = entry.map_err(unlisted)?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(unlisted)?);
-            if kind.is_dir() {
+            let (path, file_type) = (entry.path(), entry.file_type().map_err(unlisted)?);
+            if file_type.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "xml") {
                 files.push(path);
@@ -66,7 +66,7 @@ fn xml_files(path: &Path) -> Result<Vec<PathBuf>, ImportError> {
     if files.is_empty() {
         return Err(ImportError::NoFiles {
             path: path.to_owned(),
-            kind: ".xml",
+            extension: ".xml",
         });
     }
     files.sort();
@@ -93,7 +93,7 @@ fn import_file(path: &Path, imported: &mut Imported) -> Result<(), ImportError> 
     Ok(())
 }
 
-/// A row, the reason why there is none, or an error in the entry.
+/// Returns a row, or the reason why there is none; fails if the entry is malformed.
 fn entry_row(entry: Node<'_, '_>, location: &str) -> Result<Result<SlotRow, &'static str>, String> {
     let category = entry.attribute("category");
     let category = category.ok_or("the entry has no category")?;

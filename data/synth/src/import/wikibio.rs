@@ -16,12 +16,12 @@ const NOT_FACTS: [&str; 3] = ["image", "caption", "article_title"];
 /// A field without a value.
 const NONE: &str = "<none>";
 
-/// Imports WikiBio: a `.box` file, and a file with one text per line of it.
+/// Imports WikiBio: a `.box` file, and a text file with one text per line of the `.box` file.
 ///
 /// A line of the box file has tab-separated items `field_1:token`; the tokens of a field are joined
-/// by blanks. A field is kept if its value occurs in the text as whole tokens, because the texts do
+/// by spaces. A field is kept if its value occurs in the text as whole tokens, because the texts do
 /// not contain all facts of the boxes. Fields are sorted by name. The files are lower-cased and
-/// tokenized, and this is not reverted.
+/// tokenized; the import does not undo this.
 ///
 /// Persons without a kept field are dropped; omitted fields are counted.
 ///
@@ -32,7 +32,7 @@ const NONE: &str = "<none>";
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1; the format is that of the original WikiBio release.
+/// SLOT, appendix D.1; the format is the one of the original WikiBio release.
 pub fn import_wikibio(box_path: &Path, text_path: &Path) -> Result<Imported, ImportError> {
     let (boxes, texts) = (read_text(box_path)?, read_text(text_path)?);
     let (n_boxes, n_texts) = (boxes.lines().count(), texts.lines().count());

@@ -1,8 +1,8 @@
 //! Checks a row before it is released.
 //!
-//! The gold value must be valid under the schema, and every leaf of it must be stated in the text.
-//! Leaves are taken from the gold value and not from the facts that it was built from, so that
-//! errors in either are found.
+//! The gold value must be valid under the schema, and the text must state every leaf of it. Leaves
+//! are taken from the gold value instead of the facts that it was built from, so that errors in
+//! either are found.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -19,8 +19,11 @@ pub(super) enum RowProblem {
     Invalid(String),
     #[error("the text does not state {0}")]
     Unstated(String),
-    #[error("the gold has the booleans {in_gold:?}, the text states {told:?}")]
-    Booleans { in_gold: Vec<bool>, told: Vec<bool> },
+    #[error("the gold has the booleans {in_gold:?}, the text states {in_text:?}")]
+    Booleans {
+        in_gold: Vec<bool>,
+        in_text: Vec<bool>,
+    },
 }
 
 /// Checks a row.
@@ -30,7 +33,7 @@ pub(super) enum RowProblem {
 /// - the schema does not compile, or the gold value is not valid under it
 /// - a string or number of the gold value is not in the text verbatim
 /// - a boolean of the gold value differs from the stated one
-/// - a fact, including the clause of a boolean, is not stated, or its opposite is stated as well
+/// - a fact, including the clause of a boolean, is not stated, or its opposite is also stated
 pub(super) fn check(draft: &Draft) -> Result<(), RowProblem> {
     let row = &draft.row;
     let validator = jsonschema::validator_for(&row.json_schema)
@@ -53,20 +56,20 @@ pub(super) fn check(draft: &Draft) -> Result<(), RowProblem> {
             return Err(RowProblem::Unstated(leaf.to_string()));
         }
     }
-    // A family has one flag, so the order of stated flags does not matter.
-    let told_flags = draft.asked.iter().filter_map(|fact| match fact {
+    // A family has one flag, so the order of the stated flags does not matter.
+    let text_flags = draft.facts.iter().filter_map(|fact| match fact {
         Fact::Flag { value, .. } => Some(*value),
         _ => None,
     });
-    let told_flags: Vec<bool> = told_flags.collect();
-    if told_flags != in_gold {
+    let text_flags: Vec<bool> = text_flags.collect();
+    if text_flags != in_gold {
         return Err(RowProblem::Booleans {
             in_gold,
-            told: told_flags,
+            in_text: text_flags,
         });
     }
     let unstated = |fact: &&Fact| !fact.is_stated_in(&row.input_text);
-    match draft.asked.iter().find(unstated) {
+    match draft.facts.iter().find(unstated) {
         Some(fact) => Err(RowProblem::Unstated(format!("{fact:?}"))),
         None => Ok(()),
     }

@@ -1,9 +1,9 @@
-//! Drafts a row with its facts from the families.
+//! Drafts a row and its facts from the families.
 //!
 //! The depth is drawn first and determines the shape: only flat fields, or also a nested object, an
-//! array of strings or an array of objects, with or without a wrapping object. Optional properties
-//! are nearly always stated, because a metric that requires every declared key would otherwise
-//! punish the right answer.
+//! array of strings or an array of objects, with or without an object that wraps everything.
+//! Optional properties are nearly always stated, because otherwise a metric that requires every
+//! declared key would penalize the correct answer.
 
 use serde_json::{Map, Value, json};
 use tooltune_rows::batches::SeededRandom;
@@ -20,23 +20,23 @@ const DEPTH_BELOW: [usize; 3] = [55, 85, 95];
 const OPTIONAL_PERCENT: usize = 15;
 /// Percentage of rows with a declared property that the text does not state.
 const ABSENT_PERCENT: usize = 2;
-/// Percentage of wrapped rows with one property next to the wrapper.
-const BESIDE_PERCENT: usize = 25;
-/// Percentage of objects that declare nested properties after flat ones, as people tend to.
+/// Percentage of wrapped rows with one more property next to the wrapping object.
+const SIBLING_PERCENT: usize = 25;
+/// Percentage of objects that declare nested properties after flat ones, as people usually do.
 const NESTED_LAST_PERCENT: usize = 60;
-/// Number of objects in an array of objects; each entry is equally likely.
+/// Number of objects in an array; one of these entries is drawn uniformly.
 const N_ITEMS: [usize; 6] = [1, 1, 2, 2, 2, 3];
 /// Percentage of rows that end with an irrelevant sentence.
 const ASIDE_PERCENT: usize = 30;
 
-/// A row and the facts that its schema asks for.
+/// A row, and the facts that its schema asks for.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) row: SynthRow,
-    pub(super) asked: Vec<Fact>,
+    pub(super) facts: Vec<Fact>,
 }
 
-/// How the words of a field become a key.
+/// How the words of a field name become a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyStyle {
     Snake,
@@ -66,7 +66,7 @@ impl KeyStyle {
     }
 }
 
-/// The structured part of a row in addition to its flat fields.
+/// The nested part of a row, in addition to its flat fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Nothing,
@@ -75,7 +75,7 @@ enum Part {
     Items,
 }
 
-/// Number of flat fields, the structured part, and whether one object wraps everything.
+/// Number of flat fields, the nested part, and whether one object wraps everything.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     /// The resulting depth.
@@ -193,11 +193,11 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
     };
     Draft {
         row,
-        asked: asked_facts,
+        facts: asked_facts,
     }
 }
 
-/// Builds schema and gold value, and collects the facts to state; the facts of a block stay
+/// Builds the schema and gold value, and collects the facts to state. The facts of a block stay
 /// together in the text.
 struct Writer<'a> {
     family: &'static Family,
@@ -225,8 +225,8 @@ impl Writer<'_> {
             self.shuffle_properties(&mut properties);
             return object(properties);
         }
-        // The first property is a flat field, so an object remains inside the wrapper.
-        let has_sibling = properties.len() > 2 && happens(BESIDE_PERCENT, self.random);
+        // The first property is a flat field, so the wrapping object still contains a property.
+        let has_sibling = properties.len() > 2 && happens(SIBLING_PERCENT, self.random);
         let mut outer: Vec<Property> = properties.drain(..usize::from(has_sibling)).collect();
         self.shuffle_properties(&mut properties);
         let (schema, gold) = object(properties);
@@ -235,7 +235,7 @@ impl Writer<'_> {
         object(outer)
     }
 
-    /// Orders properties for their declaration in the schema.
+    /// Puts properties into the order in which the schema declares them.
     fn shuffle_properties(&mut self, properties: &mut [Property]) {
         self.random.shuffle(properties);
         if happens(NESTED_LAST_PERCENT, self.random) {

@@ -1,6 +1,6 @@
 //! Types of the family tables: fields, groups, lists, items, families.
 //!
-//! `families` documents the file format.
+//! The module `families` documents the file format.
 
 use serde::Deserialize;
 
@@ -16,12 +16,12 @@ pub(super) struct Field {
     /// A word after the number, such as `minutes`; empty for none.
     #[serde(default)]
     pub(super) unit: String,
-    /// A sentence with `{}` for the value and without the name; empty for none.
+    /// A sentence with `{}` for the value, which does not contain the name; empty for none.
     #[serde(default)]
     pub(super) say: String,
 }
 
-/// Source of a field's values, which also determines the type in the schema.
+/// Where the values of a field come from, which also determines the type in the schema.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Code(String),
     /// An integer in this inclusive range.
     Int(u32, u32),
-    /// A number with a fraction: the bounds are in tenths, and integers are excluded.
+    /// A number with one decimal: the bounds are in tenths, and integers are excluded.
     Tenths(u32, u32),
     /// A boolean, stated by the first clause if true and by the second if false.
     Flag(String, String),
@@ -77,7 +77,7 @@ pub(super) struct Items {
     pub(super) fields: Vec<Field>,
 }
 
-/// A kind of thing that texts describe; the schemas of its rows are drawn from these parts.
+/// A kind of thing that texts describe; schemas of rows are drawn from its parts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Family {
@@ -90,7 +90,7 @@ pub(super) struct Family {
     pub(super) items: Items,
 }
 
-/// Families with a common subject: the content of a file.
+/// Families with a common subject, in one file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Domain {

@@ -1,9 +1,9 @@
-//! Generates SLOT triples: a text, a schema, and the JSON that the text states under the schema.
+//! Generates SLOT triples: a text, a schema, and the JSON under that schema that the text states.
 //!
-//! A row draws a family, a depth, some of the family's fields and a key style, so that schemas of
-//! one family differ from row to row and cannot be memorized. Values are in the text exactly as in
-//! the JSON; every row is checked against its schema and its text before it is released. Families,
-//! not rows, are divided between the splits, so that a test measures unseen keys and sentences.
+//! Each row draws a family, a depth, some of the family's fields and a key style, so that schemas
+//! of one family differ from row to row and cannot be memorized. The text contains values exactly
+//! as in the JSON; every row is checked against its schema and its text before it is released. The
+//! splits divide families, not rows, so that a test measures unseen keys and sentences.
 
 mod check;
 mod draft;
@@ -69,9 +69,9 @@ impl Style {
 /// Options of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSynthOptions {
-    /// Number of rows. The rows of a smaller set are the first rows of a larger one.
+    /// Number of rows. A smaller set is a prefix of a larger one.
     pub rows: usize,
-    /// Seed of all choices.
+    /// Seed of all draws.
     pub seed: u64,
     /// The split, which determines the families.
     pub split: Split,
@@ -82,7 +82,7 @@ pub struct SlotSynthOptions {
 pub struct SynthRow {
     /// The text to convert.
     pub input_text: String,
-    /// The schema, an object type closed at every level.
+    /// The schema: an object, closed at every level.
     pub json_schema: Value,
     /// The JSON that the text states, with keys in schema order.
     pub gold: Value,
@@ -109,7 +109,8 @@ pub fn generate(options: &SlotSynthOptions) -> impl Iterator<Item = SynthRow> + 
         let stream = ROW_STREAM.wrapping_add(((split as u64) << 40) | row_idx);
         let mut random = SeededRandom::new(seed, stream);
         let draft = draft::draw(&families, &mut random);
-        // Only a bug in the tables or templates can fail here; such a row must not be released.
+        // Only a bug in the tables or templates can cause an error here; such a row must not be
+        // released.
         if let Err(problem) = check::check(&draft) {
             panic!("row {row_idx} of seed {seed}: {problem}\n{:#?}", draft.row);
         }

@@ -2,7 +2,7 @@
 //!
 //! Templates are few and general: a fact has a label and, for many fields, its own sentence without
 //! the label. Variety comes from families, order and style. Values are copied without inflection or
-//! capitalisation, so that a reader can return them verbatim.
+//! capitalisation, so that a model can copy them verbatim.
 
 use tooltune_rows::batches::SeededRandom;
 
@@ -11,7 +11,7 @@ use super::field::{Field, Kind};
 use super::values::{FieldValue, happens, pick};
 use super::vocabulary::VOCABULARY;
 
-/// Percentage of facts stated by the field's own sentence, if it has one.
+/// Percentage of facts that are stated by the field's own sentence, if it has one.
 const OWN_SENTENCE_PERCENT: usize = 40;
 
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
@@ -37,7 +37,7 @@ pub(super) enum Fact {
         label: &'static str,
         values: Vec<&'static str>,
     },
-    /// One object of an array: labels and values.
+    /// One object of an array, as labels and values.
     Item {
         item_idx: usize,
         singular: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct TextPlan {
 }
 
 impl Fact {
-    /// The fact that `field`, labelled `label` in the text, has the value `drawn`.
+    /// The fact that `field`, which the text calls `label`, has this value.
     pub(super) fn from_field(field: &'static Field, label: &str, field_value: &FieldValue) -> Self {
         match &field.kind {
             Kind::Flag(yes, no) => {
@@ -81,7 +81,7 @@ impl Fact {
         }
     }
 
-    /// A full sentence.
+    /// The fact as a full sentence.
     fn sentence(&self, random: &mut SeededRandom) -> String {
         match self {
             Self::Value { text, sentence, .. }
@@ -117,7 +117,7 @@ impl Fact {
         }
     }
 
-    /// A labelled entry, as in a list or form.
+    /// The fact as a labelled entry of a list or form.
     fn entry(&self) -> String {
         match self {
             Self::Value { label, text, .. } => format!("{}: {text}", capitalise(label)),
@@ -144,7 +144,7 @@ impl Fact {
         }
     }
 
-    /// An assignment, as in a log.
+    /// The fact as an assignment in a log.
     fn assignment(&self) -> String {
         match self {
             Self::Value { label, text, .. } => format!("{}={text}", snake_case(label)),
@@ -166,7 +166,7 @@ impl Fact {
     pub(super) fn is_stated_in(&self, text: &str) -> bool {
         let states = |phrase: &str| contains_token(text, phrase);
         match self {
-            // The labels are irrelevant here, because a field's own sentence has none.
+            // Labels do not matter here, because a field's own sentence has none.
             Self::Value { text: value, .. } => states(value),
             Self::List { values, .. } => values.iter().all(|value| states(value)),
             Self::Item { parts, .. } => parts.iter().all(|(_, value)| states(value)),
@@ -201,15 +201,19 @@ pub fn contains_token(text: &str, phrase: &str) -> bool {
         let mut following = text[start + phrase.len()..].chars();
         let (next_char, second) = (following.next(), following.next());
         let preceding = text[..start].chars().next_back();
-        let touches = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let is_alphanumeric = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         let continues = matches!(next_char, Some('.' | ':' | '-' | ','))
             && second.is_some_and(|c| c.is_ascii_digit());
         let continued = matches!(preceding, Some('.' | '-')) || (preceding == Some(':'));
-        !phrase.is_empty() && !touches(preceding) && !touches(next_char) && !continues && !continued
+        !phrase.is_empty()
+            && !is_alphanumeric(preceding)
+            && !is_alphanumeric(next_char)
+            && !continues
+            && !continued
     })
 }
 
-/// Renders everything in one style, with facts in the given order.
+/// Renders all facts in one style, in the given order.
 pub(super) fn render(style: Style, text_facts: &TextPlan, random: &mut SeededRandom) -> String {
     match style {
         Style::Prose => render_prose(text_facts, random),

@@ -1,4 +1,4 @@
-//! Properties of the tables and of thousands of rows.
+//! Tests of the tables and of thousands of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -43,7 +43,7 @@ fn json_depth(value: &Value) -> usize {
     }
 }
 
-/// All object schemas inside `schema`.
+/// All object schemas inside `schema`, including itself.
 fn object_schemas(schema: &Value) -> Vec<&Value> {
     let inner = match (&schema["properties"], &schema["items"]) {
         (Value::Object(properties), _) => properties.values().collect(),
@@ -227,7 +227,7 @@ fn thousands_of_rows_are_valid_and_inferable() {
     }
 }
 
-/// The check itself rejects every change of a leaf in a good row.
+/// The check rejects a valid row if any leaf is changed.
 #[test]
 fn a_row_with_a_changed_value_is_refused() {
     let families = in_split(Split::Train);
@@ -245,7 +245,7 @@ fn a_row_with_a_changed_value_is_refused() {
             };
             let changed_draft = Draft {
                 row,
-                asked: draft.asked.clone(),
+                facts: draft.facts.clone(),
             };
             assert!(check::check(&changed_draft).is_err(), "{changed_draft:#?}");
             n_changed += 1;

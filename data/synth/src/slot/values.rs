@@ -1,7 +1,7 @@
 //! Draws the value of a field, as JSON and as text.
 //!
-//! Both are made from one string, so that the text states a value exactly as the JSON contains it.
-//! Fractions never end in zero, because JSON would drop it.
+//! Both are built from one string, so that the text states a value exactly as the JSON contains it.
+//! Fractions never end in zero, because JSON would drop the zero.
 
 use serde_json::{Value, json};
 use tooltune_rows::batches::SeededRandom;
@@ -17,17 +17,17 @@ pub(super) struct FieldValue {
     pub(super) text: String,
 }
 
-/// One of `items`, which must not be empty.
+/// Picks one of `items`, which must not be empty.
 pub(crate) fn pick<'a, T>(items: &'a [T], random: &mut SeededRandom) -> &'a T {
     &items[random.below(items.len())]
 }
 
-/// True with a probability of `percent`.
+/// Returns true with a probability of `percent`.
 pub(crate) fn happens(percent: usize, random: &mut SeededRandom) -> bool {
     random.below(100) < percent
 }
 
-/// Up to `n` distinct items of `items`, in random order.
+/// Up to `n` distinct elements of `items`, in random order.
 pub(crate) fn sample<'a, T>(items: &'a [T], n: usize, random: &mut SeededRandom) -> Vec<&'a T> {
     let mut sampled: Vec<&T> = items.iter().collect();
     random.shuffle(&mut sampled);

@@ -1,4 +1,4 @@
-//! Names shared by the fields of all families, and irrelevant sentences: `vocabulary.toml`.
+//! Names that the fields of all families share, and irrelevant sentences, from `vocabulary.toml`.
 
 use std::sync::LazyLock;
 
@@ -19,6 +19,6 @@ pub(super) struct Vocabulary {
     pub(super) places: Vec<String>,
     pub(super) streets: Vec<String>,
     pub(super) companies: Vec<String>,
-    /// Sentences that belong to no schema.
+    /// Sentences that are irrelevant to every schema.
     pub(super) asides: Vec<String>,
 }

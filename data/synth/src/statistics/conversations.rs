@@ -1,6 +1,6 @@
 //! Counts and measures rows of messages, or of prompts with completions.
 //!
-//! Texts are the raw contents, before a chat template adds its markers.
+//! Lengths are of the raw contents, before a chat template adds its markers.
 
 use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 use tooltune_rows::text::Row;

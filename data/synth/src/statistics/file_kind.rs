@@ -16,15 +16,15 @@ pub enum FileKind {
     /// `query` and `calls`: GOAT trajectories.
     Trajectories,
     /// Rows that only one suite uses.
-    OfSuite(&'static SuiteFile),
-    /// Rows of one of the other formats.
+    SuiteRows(&'static SuiteFile),
+    /// Rows of one of the training formats.
     Rows(DataFormat),
     /// Queries with positive documents: training pairs of a retriever.
     Pairs,
 }
 
 impl FileKind {
-    /// The kind of a file's first row; `None` if it is unknown.
+    /// The kind of the file's first row; `None` if it is unknown.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl FileKind {
     fn detect_row(row: &Value) -> Option<Self> {
         let fields = row.as_object()?;
         if let Some(file) = SuiteFile::for_row(fields) {
-            return Some(Self::OfSuite(file));
+            return Some(Self::SuiteRows(file));
         }
         let is_text = |names: &[&str; 2]| {
             names
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn rows_are_recognised_by_their_fields() {
-        let of_suite = |rows: &str| {
+        let suite_rows = |rows: &str| {
             let file = SuiteFile::all().find(|file| file.rows == rows);
-            file.map(FileKind::OfSuite)
+            file.map(FileKind::SuiteRows)
         };
         for (row, kind) in [
             (
@@ -82,11 +82,11 @@ mod tests {
             ),
             (
                 json!({"response_id": "r", "endpoint": "e", "response": null}),
-                of_suite("tool outputs"),
+                suite_rows("tool outputs"),
             ),
             (
                 json!({"uid": "u", "response_id": "r", "question": "?"}),
-                of_suite("questions about tool outputs"),
+                suite_rows("questions about tool outputs"),
             ),
             (
                 json!({"messages": []}),

@@ -1,9 +1,9 @@
 //! Measures the lengths and complexity of a data set's rows.
 //!
-//! The complexity of the gold value is that of SLOT, appendix D.3. Lengths are of the input text,
-//! the schema and the completion as written in training, before the chat template adds its markers.
-//! Rows are added one at a time, and only their measures are stored (eight bytes each), so a data
-//! set need not fit into memory.
+//! Complexity is measured on the gold value, as in SLOT, appendix D.3. Lengths are of the input
+//! text, the schema and the completion as written in training, before the chat template adds its
+//! markers. Rows are added one at a time, and only their measures are stored (eight bytes each), so
+//! a data set need not fit into memory.
 
 mod conversations;
 mod file_kind;
@@ -62,8 +62,8 @@ pub struct SlotStatistics<F> {
 }
 
 impl<F: Fn(&str) -> usize> SlotStatistics<F> {
-    /// Starts without rows; rows are prompted with `prompt`, and `count_tokens` is the tokenizer of
-    /// the model to train.
+    /// Creates statistics without rows. Rows are rendered with `prompt`, and `count_tokens` is the
+    /// tokenizer of the model to train.
     pub fn new(count_tokens: F, prompt: SlotPrompt) -> Self {
         Self {
             count_tokens,

@@ -3,7 +3,7 @@
 use tooltune_agents::pairs::PairSet;
 use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 
-/// Measures pairs; each distinct text counts once, as in training.
+/// Measures pairs. Each distinct text counts once, as in training.
 pub fn pair_statistics(set: &PairSet, count_tokens: TokenCount<'_>) -> FileStatistics {
     let mut measures = Measures::default();
     let pairs = set.pairs();

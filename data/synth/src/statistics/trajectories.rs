@@ -8,13 +8,13 @@ use tooltune_rows::statistics::{Count, FileStatistics, Measures, TokenCount};
 
 use crate::goat::statistics;
 
-/// Measures trajectories; `catalogue` provides the domains of their APIs, which are the categories
+/// Measures trajectories. `catalogue` provides the domains of their APIs, which are the categories
 /// of the documents.
 ///
 /// # Source
 ///
 /// GOAT, Tables 8 (domains, APIs, instances, mean number of calls) and 9 (instances by sub-graph
-/// size; for a row without a sub-graph, its number of distinct APIs).
+/// size). For a row without a sub-graph, its number of distinct APIs is used.
 pub fn trajectory_statistics(
     rows: &[Trajectory],
     catalogue: Option<&ApiCatalogue>,
@@ -85,7 +85,7 @@ pub fn trajectory_statistics(
     }
 }
 
-/// Number of APIs in the sub-graph of a row.
+/// Number of distinct APIs that a row calls.
 fn n_distinct_apis(row: &Trajectory) -> usize {
     let called_names = row.calls.iter().map(|call| &call.name);
     if row.subgraph.is_empty() {

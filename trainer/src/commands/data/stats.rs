@@ -60,7 +60,7 @@ pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
 
 fn refuse_other_options(args: &StatsArgs, kind: FileKind) -> Result<(), Error> {
     let applies = |kind: FileKind| match kind {
-        FileKind::OfSuite(file) => file.refers.is_some(),
+        FileKind::SuiteRows(file) => file.refers.is_some(),
         _ => false,
     };
     let applicable = SuiteFile::all().filter(|file| file.refers.is_some());
@@ -137,7 +137,7 @@ fn of_kind(
             trajectory_statistics(&rows, catalogue.transpose()?.as_ref(), tokens)
         }
         FileKind::Pairs => pair_statistics(&read_pairs(&[file])?, tokens),
-        FileKind::OfSuite(of_suite) => {
+        FileKind::SuiteRows(of_suite) => {
             let referred = args.responses.as_deref();
             if let (None, Some(what)) = (referred, of_suite.refers) {
                 let file = file.display();

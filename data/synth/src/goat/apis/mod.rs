@@ -6,29 +6,29 @@
 //! [[tool]]
 //! name = "FerryLine"
 //! category = "Travel"
-//! role = "seen"                                   # or "held_out": for the unseen test alone
+//! role = "seen"                                   # or "held_out": only for the unseen test
 //!
 //! [[tool.api]]
 //! name = "Departures"
 //! does = "Ferries that leave a town, earliest first."
 //! returns = "List of ferry trips with time and fare."
-//! parameters = [                                  # the required ones first
+//! parameters = [                                  # required ones first
 //!   { name = "town", kind = "town.name", description = "Town of departure." },
 //!   { name = "max_fare", kind = "bound.price", description = "Upper bound.", optional = { restriction.at_most = "fare", phrases = [" under {} marks"] } },
 //! ]
-//! operation.list = { table = "trips", column = "from_town", order.rising = "leaves" }
+//! operation.list = { table = "trips", column = "from_town", order.ascending = "leaves" }
 //! list = "departures"                             # name of the list in the output
 //! shown = ["trip_id", "leaves", "fare"]           # columns of the output
-//! picks = [                                       # how a later call may take one row
+//! picks = [                                       # how a later call may select one row
 //!   { by = "first", words = ["first", "earliest"] },
 //!   { by.min = "fare", words = ["cheapest"] },
 //! ]
-//! fields = [                                      # what a later call may take of it
+//! fields = [                                      # the columns of that row that a later call may use
 //!   { column = "trip_id", kind = "trip.id", phrases = ["the {pick} ferry from {town}"] },
 //! ]
 //! sub_queries = ["List the ferries from {town}.", "Find departures from {town}."]
 //!
-//! [[tool.api.aspect]]                             # what a user may want, one or more
+//! [[tool.api.aspect]]                             # what a user may ask for, one or more
 //! nouns = ["the ferries from {town}"]
 //! questions = ["Which ferries leave {town}?"]     # may be left out
 //! answer = "Ferries leave [at {leaves!} for {fare} marks]."
@@ -39,9 +39,9 @@
 //!
 //! | operation | result |
 //! |---|---|
-//! | `operation.get = { table, column }` | the row whose column equals it |
-//! | `operation.list = { table, column, order.rising }`, or `order.falling` | all such rows, sorted by the order's column |
-//! | `operation.search = { table, column }` | the rows whose column contains each of its words |
+//! | `operation.get = { table, column }` | the row whose column equals the value |
+//! | `operation.list = { table, column, order.ascending }`, or `order.descending` | all such rows, sorted by the order's column |
+//! | `operation.search = { table, column }` | the rows whose column contains each word of the value |
 //! | `operation.similar = { table, key, by }` | the other rows with the same `by` as the row with this `key` |
 //! | `operation.compute = "add_tax"` | the result of a function in `functions`; without `list` and `shown` |
 //!

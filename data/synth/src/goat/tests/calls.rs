@@ -39,7 +39,7 @@ fn each_invalid_call_is_an_error_with_the_reason() {
         (
             "FerryLine/Ship Details",
             json!({"ship_id": 101, "id": 3}),
-            "has no parameter id; it takes ship_id",
+            "has no parameter id; its parameters are ship_id",
         ),
         (
             "FerryLine/Ship Details",
@@ -90,7 +90,7 @@ fn each_invalid_call_is_an_error_with_the_reason() {
         (
             "ClockBox/Arrival Time",
             json!({"start": "noon", "minutes": 5}),
-            "noon is no time of day",
+            "noon is not a time of day",
         ),
     ] {
         let message = call_problem(name, call_arguments);

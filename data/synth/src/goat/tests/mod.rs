@@ -1,4 +1,4 @@
-//! Properties of the world, the executor and whole data sets.
+//! Tests of the world, the executor and whole data sets.
 
 mod calls;
 mod sets;

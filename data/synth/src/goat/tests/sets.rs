@@ -56,7 +56,7 @@ fn splits_have_their_sizes_and_share_no_query_and_no_sequence() {
     }
 }
 
-/// Membership depends only on the row, so size and seed of a split do not matter.
+/// A row's split depends only on the row, so the size and seed of a split do not matter.
 #[test]
 fn splits_of_any_seed_and_size_are_disjoint() {
     let train: BTreeSet<String> = default_set(GoatSplit::Train)
@@ -95,7 +95,7 @@ fn the_seen_test_has_only_api_sets_of_training() {
     let train = subgraphs(default_set(GoatSplit::Train));
     assert!(subgraphs(default_set(GoatSplit::TestSeen)).is_subset(&train));
     assert!(subgraphs(default_set(GoatSplit::Dev)).is_subset(&train));
-    // Training on as many rows as the test set covers nearly all of them.
+    // A training set with as many rows as the test set covers nearly all of its API sets.
     let small_set: BTreeSet<&Vec<String>> = default_set(GoatSplit::Train)[..300]
         .iter()
         .map(|row| &row.subgraph)
@@ -240,10 +240,10 @@ fn only_last_calls_have_optional_arguments() {
             let later = row.calls.iter().flat_map(|call| call.derived.values());
             let is_sink = !later.clone().any(|origin| origin.call == i);
             for parameter in &document.optional_parameters {
-                let is_given = call.arguments.contains_key(&parameter.name);
-                assert!(is_sink || !is_given, "{row:#?}");
+                let is_set = call.arguments.contains_key(&parameter.name);
+                assert!(is_sink || !is_set, "{row:#?}");
                 n_possible += usize::from(is_sink);
-                n_optional += usize::from(is_given);
+                n_optional += usize::from(is_set);
             }
         }
     }
@@ -269,7 +269,7 @@ fn wordings_vary() {
     assert!((600..2_400).contains(&n_questions), "{n_questions}");
 }
 
-/// Ambiguous wording would be noise that no model can learn.
+/// Ambiguous wording would be noise that a model cannot learn.
 #[test]
 fn each_wording_belongs_to_one_set_of_apis() {
     let mut meanings: BTreeMap<String, &Vec<String>> = BTreeMap::new();
@@ -288,7 +288,7 @@ fn each_wording_belongs_to_one_set_of_apis() {
     assert!(meanings.len() > 2_500, "{}", meanings.len());
 }
 
-/// The check itself rejects invalid rows.
+/// Invalid rows are rejected, so the tests above can rely on the check.
 #[test]
 fn texts_without_a_value_or_a_fact_are_refused() {
     use super::super::{binding, check::check, language, rows};

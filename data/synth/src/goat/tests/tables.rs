@@ -93,7 +93,7 @@ fn a_document_describes_the_api_its_parameters_and_its_result() {
     assert!(optional >= 15, "{optional}");
 }
 
-/// The hidden kinds may only be inferred from the edges; otherwise the task would be trivial.
+/// Models must infer the hidden kinds from the edges; otherwise the task would be trivial.
 #[test]
 fn no_document_contains_a_semantic_type() {
     let documents = serde_json::to_string(&documents()).unwrap();
@@ -192,7 +192,7 @@ fn every_column_of_an_api_is_in_its_table() {
             Operation::List {
                 table,
                 column,
-                order: Order::Rising(by) | Order::Falling(by),
+                order: Order::Ascending(by) | Order::Descending(by),
             } => (table, vec![column, by]),
             Operation::Similar { table, key, by } => (table, vec![key, by]),
         };

@@ -1,8 +1,9 @@
-//! Builds all tables of the invented world from a constant seed.
+//! Builds all tables of the synthetic world from a constant seed.
 //!
-//! The world does not depend on the seed of a data set, so that one executor serves every data set
-//! and rows of two seeds are comparable. Every id is used in only one table, every name is unique
-//! in its table, and numbers compared by a choice such as "the cheapest" rarely tie.
+//! The world does not depend on the seed of a data set, so one executor is valid for every data
+//! set, and rows of two seeds are comparable. Every id is used in only one table, every name is
+//! unique in its table, and numbers that are compared for a selection such as "the cheapest" rarely
+//! tie.
 
 mod culture;
 pub(super) mod names;
@@ -17,7 +18,7 @@ use tooltune_rows::batches::SeededRandom;
 use self::names::NAMES;
 use crate::slot::{pick, sample};
 
-/// Seed of the tables; another one would give another world.
+/// Seed of the tables; a different seed would give a different world.
 const WORLD_SEED: u64 = 20_417;
 /// Random stream of the tables.
 const WORLD_STREAM: u64 = 0x676F_6174_776F_726C;
@@ -68,12 +69,12 @@ impl Builder {
         self.tables.insert(table, rows.collect());
     }
 
-    /// `n` distinct pairs of a start and an end, joined by `random_between`.
+    /// `n` distinct names, each a start and an end joined by `separator`.
     fn names(
         &mut self,
         starts: &[String],
         last_names: &[String],
-        between: &str,
+        separator: &str,
         n: usize,
     ) -> Vec<String> {
         let pairs: Vec<(&String, &String)> = starts
@@ -82,7 +83,7 @@ impl Builder {
             .collect();
         sample(&pairs, n, &mut self.random)
             .into_iter()
-            .map(|(start, end)| format!("{start}{between}{end}"))
+            .map(|(start, end)| format!("{start}{separator}{end}"))
             .collect()
     }
 
@@ -104,7 +105,7 @@ impl Builder {
         low + self.random.below(high - low + 1)
     }
 
-    /// `n` of these strings, each about equally often, in random order.
+    /// `n` of these strings in random order, each about equally often.
     fn draw_texts(&mut self, texts: &[String], n: usize) -> Vec<Value> {
         let texts: Vec<Value> = texts.iter().map(|text| json!(text)).collect();
         self.draw_values(&texts, n)
@@ -116,10 +117,10 @@ impl Builder {
         rows.iter().map(|row| row[column].clone()).collect()
     }
 
-    /// `n` values, each about equally often, in random order.
+    /// `n` of these values in random order, each about equally often.
     fn draw_values(&mut self, values: &[Value], n: usize) -> Vec<Value> {
-        let mut dealt: Vec<Value> = (0..n).map(|i| values[i % values.len()].clone()).collect();
-        self.random.shuffle(&mut dealt);
-        dealt
+        let mut drawn: Vec<Value> = (0..n).map(|i| values[i % values.len()].clone()).collect();
+        self.random.shuffle(&mut drawn);
+        drawn
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of the world's names: `names.toml`.
+//! The parts of names in the world, from `names.toml`.
 
 use std::sync::LazyLock;
 
@@ -64,7 +64,7 @@ pub(in super::super) struct Names {
     pub(super) diets: Vec<String>,
 }
 
-/// A currency, and its amount per mark.
+/// A currency, and its exchange rate per mark.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Currency {

@@ -1,4 +1,4 @@
-//! Files in API-Bank's formats, with our own content.
+//! Files in API-Bank's formats, with synthetic content.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! The family tables: ten domains of five families each, in one TOML file per domain.
 //!
-//! In every domain one family belongs to the test split and, in every other domain, one to the
-//! development split. A model is thus tested on unseen keys, sentences and values, in seen domains.
+//! In every domain one family belongs to the test split, and in half of the domains one belongs to
+//! the development split. A model is thus tested on unseen keys, sentences and values in seen
+//! domains.
 //!
 //! # Adding a family
 //!
@@ -30,20 +31,20 @@
 //! fields = [{ name = "key", kind.code = "LK" }]     # two or more
 //! ```
 //!
-//! A field has one name in plain words; the keys of every style and the labels in the text are
-//! derived from it. Its kind is `"person"`, `"place"`, `"address"`, `"company"`, `"date"` or
+//! A field has one name in plain words; its keys in every style and its labels in the text are
+//! derived from the name. Its kind is `"person"`, `"place"`, `"address"`, `"company"`, `"date"` or
 //! `"time"`, or one of the following:
 //!
 //! | kind | value |
 //! |---|---|
 //! | `kind.text = ["a", "b"]` | one of these strings |
-//! | `kind.choice = ["a", "b"]` | the same, restricted to them by the schema |
+//! | `kind.choice = ["a", "b"]` | one of these strings, and the schema allows no others |
 //! | `kind.code = "BK"` | the prefix, a hyphen and three digits |
-//! | `kind.int = [4, 24]` | an integer from the first to the second |
+//! | `kind.int = [4, 24]` | an integer in this inclusive range |
 //! | `kind.tenths = [45, 120]` | a number from 4.5 to 12.0 that is not an integer |
 //! | `kind.flag = ["it is", "it is not"]` | a boolean, stated by one of these clauses |
 //!
-//! `unit` is a word after a number. `say` is a sentence with `{}` for the value that does not
+//! `unit` is a word after a number. `say` is a sentence with `{}` for the value; it does not
 //! contain the name.
 
 use std::sync::LazyLock;
