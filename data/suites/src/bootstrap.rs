@@ -1,14 +1,14 @@
 //! Computes the mean of a sample and its 95 % interval, reproducibly.
 //!
-//! From [`MANY`] rows on the interval is a percentile bootstrap: [`N_RESAMPLES`] resamples with
-//! replacement, drawn with a fixed seed, so that the same scores always give the same interval. All
-//! metrics of a data set are resampled together, row by row. Intervals of fewer rows, or of rows
-//! that are all equal, are computed in closed form ([`intervals`](super::intervals)).
+//! With at least [`MIN_BOOTSTRAP_SAMPLES`] rows, the interval is a percentile bootstrap: [`N_RESAMPLES`] resamples
+//! with replacement, drawn with a fixed seed, so that the same scores always give the same
+//! interval. All metrics of a data set are resampled together, row by row. For fewer rows, or if
+//! all rows are equal, the interval is computed in closed form ([`intervals`](super::intervals)).
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::intervals::MANY;
+use super::intervals::MIN_BOOTSTRAP_SAMPLES;
 use super::intervals::{Scale, Summands};
 
 /// Number of resamples per interval.
@@ -25,10 +25,10 @@ const TAIL: f64 = 0.025;
 pub struct Estimate {
     /// Mean over the rows.
     pub value: f64,
-    /// Lower end of the interval; NaN, and omitted in files, if the rows do not determine it.
+    /// Lower end of the interval. If the rows do not determine it, it is NaN and omitted in files.
     #[serde(default = "nan", skip_serializing_if = "is_absent")]
     pub low: f64,
-    /// Upper end of the interval; NaN, and omitted in files, if the rows do not determine it.
+    /// Upper end of the interval. If the rows do not determine it, it is NaN and omitted in files.
     #[serde(default = "nan", skip_serializing_if = "is_absent")]
     pub high: f64,
 }
@@ -46,7 +46,7 @@ fn is_absent(end: &f64) -> bool {
 }
 
 impl Estimate {
-    /// A mean whose rows do not determine an interval.
+    /// A mean without an interval, because its rows do not determine one.
     pub(super) fn without_interval(value: f64) -> Self {
         Self {
             value,
@@ -100,8 +100,8 @@ pub(super) fn resampled_means<const N: usize>(
         .collect()
 }
 
-/// A value with the percentile interval of its resamples; an interval of zero width if there are
-/// none.
+/// A value with the percentile interval of its resamples. Without resamples the interval has zero
+/// width.
 pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estimate {
     resampled.sort_unstable_by(f64::total_cmp);
     let n_cut = (TAIL * resampled.len() as f64) as usize;
@@ -115,9 +115,9 @@ pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estima
 /// Estimates the ratio of two sums from rows of (numerator, denominator), where no numerator
 /// exceeds its denominator.
 ///
-/// A mean over a subset of rows has this form: each included row gives (value, 1), each other row
-/// (0, 0). Resamples without a positive denominator are dropped. Returns `None` if no row has a
-/// positive denominator.
+/// A mean over a subset of rows is such a ratio: each row of the subset gives (value, 1), each
+/// other row (0, 0). Resamples without a positive denominator are dropped. Returns `None` if no row
+/// has a positive denominator.
 pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
     ratio_on(Scale::Share, rows)
 }
@@ -135,12 +135,12 @@ fn ratio_on(scale: Scale, rows: &[(f64, f64)]) -> Option<Estimate> {
     Some(percentile_interval(value, resampled))
 }
 
-/// The mean of the present values, all in 0..=1; `None` if there are none.
+/// The mean of the values that are present, all in 0..=1; `None` if there are none.
 pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     ratio_on(Scale::Share, &weighted_rows(values))
 }
 
-/// The mean of the present values, of any size; `None` if there are none.
+/// The mean of the values that are present, of any size; `None` if there are none.
 pub(super) fn unbounded_mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     ratio_on(Scale::Open, &weighted_rows(values))
 }
@@ -172,8 +172,8 @@ pub(super) fn column_means<'r, const N: usize>(
     sums.map(|sum| sum / n_rows)
 }
 
-/// Formats `value [low, high]` times a factor, or a dash. If `plus` is not empty, numbers are
-/// signed and have two decimals.
+/// Formats `value [low, high]` times a factor, or a dash if there is no estimate. If `plus` is not
+/// empty, numbers have a sign and two decimals.
 pub(super) fn cell(estimate: Option<Estimate>, factor: f64, plus: &str) -> String {
     let Some(estimate) = estimate else {
         return "-".to_owned();
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_constant_column_has_the_interval_of_its_number_of_rows() {
-        // Lower ends of Wilson's interval for 9 of 9 and 400 of 400.
+        // Lower ends of Wilson's interval for 9 of 9 and for 400 of 400.
         for (n, low) in [(9, 0.700_854_9), (400, 0.990_487_9)] {
             let varying = |row: usize| if row.is_multiple_of(2) { 0.5 } else { 0.25 };
             let rows: Vec<[f64; 2]> = (0..n).map(|row| [1.0, varying(row)]).collect();
@@ -248,8 +248,11 @@ mod tests {
             assert!((constant.low - low).abs() < 1e-6, "{constant:?}");
             assert!(varying.low < varying.value && varying.value < varying.high);
             let counted = rows.iter().map(|[one, _]| Some(*one)).chain([None]);
-            let of_some = mean(counted).expect("rows");
-            assert!((of_some.low - low).abs() < 1e-6, "{of_some:?}");
+            let estimate_of_counted = mean(counted).expect("rows");
+            assert!(
+                (estimate_of_counted.low - low).abs() < 1e-6,
+                "{estimate_of_counted:?}"
+            );
         }
     }
 

@@ -1,15 +1,15 @@
-//! Scores of the gold answers, for metrics where they are not the best possible value.
+//! Scores of the gold answers, for metrics for which these are not the best possible value.
 
 use serde::Serialize;
 
 use super::bootstrap::Estimate;
 use super::registry::SuiteInfo;
 
-/// Tolerance: a mean of ones may miss 1 by rounding, and the F of ROUGE by the 1e-8 in its
-/// denominator.
+/// Tolerance: by rounding, a mean of ones may differ from 1; the F of ROUGE differs by the 1e-8 in
+/// its denominator.
 const ROUNDING: f64 = 1e-7;
 
-/// A metric's score for the gold answers, which no correct answer can exceed.
+/// A metric's score for the gold answers, which a correct answer cannot exceed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
     /// Name of the metric.
@@ -27,7 +27,7 @@ pub fn ceilings(
     lower_is_better: &[&str],
     gold: impl Fn(&str) -> Option<Estimate>,
 ) -> Vec<Ceiling> {
-    let of_metric = |&metric: &&'static str| {
+    let metric_ceiling = |&metric: &&'static str| {
         let best = if lower_is_better.contains(&metric) {
             0.0
         } else {
@@ -36,11 +36,11 @@ pub fn ceilings(
         let value = gold(metric)?.value;
         ((value - best).abs() > ROUNDING).then_some(Ceiling { metric, value })
     };
-    metrics.iter().filter_map(of_metric).collect()
+    metrics.iter().filter_map(metric_ceiling).collect()
 }
 
 impl SuiteInfo {
-    /// As [`ceilings`], for the suite's metrics.
+    /// Like [`ceilings`], for the metrics of this suite.
     pub fn ceilings(&self, gold: impl Fn(&str) -> Option<Estimate>) -> Vec<Ceiling> {
         ceilings(self.metrics, self.lower_is_better, gold)
     }
@@ -55,7 +55,7 @@ mod tests {
     use crate::slot::{SUITE, SlotRow, score_dataset};
 
     /// The ceilings of gold answers under a schema with an optional key.
-    fn of_golds(golds: &[serde_json::Value]) -> Vec<Ceiling> {
+    fn ceilings_of_golds(golds: &[serde_json::Value]) -> Vec<Ceiling> {
         let schema = json!({"type": "object", "required": ["a"],
             "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}});
         let texts: Vec<String> = golds.iter().map(ToString::to_string).collect();
@@ -83,7 +83,7 @@ mod tests {
             metric: "strict_keys_accuracy",
             value: 0.5,
         };
-        assert_eq!(of_golds(&golds), [strict_keys]);
-        assert_eq!(of_golds(&golds[1..]), []);
+        assert_eq!(ceilings_of_golds(&golds), [strict_keys]);
+        assert_eq!(ceilings_of_golds(&golds[1..]), []);
     }
 }

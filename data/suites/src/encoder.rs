@@ -1,9 +1,9 @@
 //! Encodes texts as sentence vectors, each distinct text once.
 //!
-//! On a CPU the encoder dominates the cost of the metric, so a data set's texts are collected first
-//! and encoded in chunks of similar length, without repeats and with little padding.
-//! [`HashEncoder`] replaces a real model if there are no weights. Its numbers are reproducible bit
-//! by bit in any language, but have no linguistic meaning.
+//! On a CPU, encoding is the main cost of the metric, so the texts of a data set are collected
+//! first and encoded in chunks of similar length, without repeats and with little padding.
+//! [`HashEncoder`] replaces a real model if no weights are available. Its numbers are reproducible
+//! bit by bit in any language, but have no linguistic meaning.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -44,7 +44,8 @@ pub trait SentenceEncoder {
 pub struct HashEncoder;
 
 impl HashEncoder {
-    /// Returns the 64 counts of a text, not normalised. They are integers and exact in f32.
+    /// Returns the 64 counts of a text, not normalised. They are integers, which f32 represents
+    /// exactly.
     ///
     /// The bytes are 0x02, the UTF-8 text, 0x03. Each three-byte window is hashed with 64-bit
     /// FNV-1a to `h`, and adds 1 at index `h % 64` if bit 32 of `h` is 0, otherwise subtracts 1.
@@ -95,8 +96,8 @@ impl Embeddings {
         for chunk in texts.chunks(CHUNK_TEXTS) {
             let encoded = encoder.encode(chunk)?;
             let expected = *n_dimensions.get_or_insert(encoded.first().map_or(0, Vec::len));
-            let of_one_length = encoded.iter().all(|vector| vector.len() == expected);
-            if encoded.len() != chunk.len() || !of_one_length {
+            let have_equal_length = encoded.iter().all(|vector| vector.len() == expected);
+            if encoded.len() != chunk.len() || !have_equal_length {
                 return Err(EncoderError::Shape {
                     n_texts: chunk.len(),
                 });

@@ -18,10 +18,10 @@ use crate::goat::judge_messages;
 use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, built_in_templates};
 use crate::toolqa::{Setting, built_in_text};
 
-const WRITE: &str = "TOOLTUNE_WRITE_GUIDE";
-const BEGIN: &str = "<!-- prompt ";
-const END: &str = "<!-- end of prompt -->";
-/// A fence of four, because some prompts contain a fence of three.
+const WRITE_VARIABLE: &str = "TOOLTUNE_WRITE_GUIDE";
+const PROMPT_START: &str = "<!-- prompt ";
+const PROMPT_END: &str = "<!-- end of prompt -->";
+/// A fence of four backticks, because some prompts contain a fence of three.
 const FENCE: &str = "````";
 
 /// Every built-in prompt by its name in the guide.
@@ -175,27 +175,29 @@ fn react_prompt() -> String {
 /// The guide with the current prompts.
 fn with_prompts(guide: &str) -> String {
     let prompts = prompts();
-    let (mut updated, mut told, mut remaining) = (String::new(), BTreeSet::new(), guide);
-    while let Some((before, after)) = remaining.split_once(BEGIN) {
+    let (mut updated, mut printed, mut remaining) = (String::new(), BTreeSet::new(), guide);
+    while let Some((before, after)) = remaining.split_once(PROMPT_START) {
         let (name, after) = after.split_once(" -->").expect("an open marker");
-        let (_, after) = after.split_once(END).expect("a prompt without its end");
+        let (_, after) = after
+            .split_once(PROMPT_END)
+            .expect("a prompt without its end");
         let prompt = prompts.get(name);
         let prompt = prompt.unwrap_or_else(|| panic!("{name} is not a built-in prompt"));
         let text = prompt.strip_suffix('\n').unwrap_or(prompt);
         let language = if text.contains("{{") { "jinja" } else { "text" };
         updated.push_str(before);
         updated.push_str(&format!(
-            "{BEGIN}{name} -->\n{FENCE}{language}\n{text}\n{FENCE}\n{END}"
+            "{PROMPT_START}{name} -->\n{FENCE}{language}\n{text}\n{FENCE}\n{PROMPT_END}"
         ));
-        told.insert(name.to_owned());
+        printed.insert(name.to_owned());
         remaining = after;
     }
     updated.push_str(remaining);
     // A prompt without a block gets one at the end of the page.
-    for name in prompts.keys().filter(|name| !told.contains(*name)) {
-        updated.push_str(&format!("\nPrompt `{name}`:\n\n{BEGIN}{name} -->\n{END}\n"));
+    for name in prompts.keys().filter(|name| !printed.contains(*name)) {
+        updated.push_str(&format!("\nPrompt `{name}`:\n\n{PROMPT_START}{name} -->\n{PROMPT_END}\n"));
     }
-    let is_complete = told.len() == prompts.len();
+    let is_complete = printed.len() == prompts.len();
     if is_complete {
         updated
     } else {
@@ -215,7 +217,7 @@ fn assert_generated(name: &str, generate: impl Fn(&str) -> String) {
     let path = page(name);
     let guide = std::fs::read_to_string(&path).expect("the guide");
     let updated = generate(&guide);
-    if std::env::var_os(WRITE).is_some() {
+    if std::env::var_os(WRITE_VARIABLE).is_some() {
         std::fs::write(&path, &updated).expect("the guide is written");
         return;
     }

@@ -1,31 +1,31 @@
-//! Computes closed-form intervals for means of few samples, for which a bootstrap has too few
-//! distinct resamples.
+//! Computes closed-form intervals for means of few samples, which have too few distinct resamples
+//! for a bootstrap.
 
 use super::bootstrap::Estimate;
 
-/// Minimum number of samples for a bootstrap. With fewer samples the interval is computed in closed
-/// form: resamples of six equal scores are all equal and would give an interval of zero width.
-pub(super) const MANY: usize = 100;
+/// Minimum number of samples for a bootstrap. For fewer samples the interval is computed in closed
+/// form: the resamples of six equal scores are all equal and would give an interval of zero width.
+pub(super) const MIN_BOOTSTRAP_SAMPLES: usize = 100;
 
-/// Tables add a note below this number of samples.
-const FEW: usize = 30;
+/// Tables add a note if there are fewer samples than this.
+const FEW_SAMPLES: usize = 30;
 
-/// A note for results of few samples; `None` from 30 samples on.
+/// A note for results of few samples; `None` for 30 samples or more.
 pub fn few_samples(n: usize) -> Option<String> {
-    (n < FEW).then(|| {
+    (n < FEW_SAMPLES).then(|| {
         format!(
-            "n is {n}: with fewer than {FEW} samples only large differences are significant; evaluate \
+            "n is {n}: with fewer than {FEW_SAMPLES} samples only large differences are significant; evaluate \
              on more rows"
         )
     })
 }
 
 /// The 97.5 % quantile of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
-/// Student's 97.5 % quantiles for 1 to 9 degrees of freedom; for more, a series is exact to five
-/// digits.
-const STUDENT: [f64; 9] = [
+/// Student's 97.5 % quantiles for 1 to 9 degrees of freedom. For more degrees, a series is exact to
+/// five digits.
+const STUDENT_QUANTILES: [f64; 9] = [
     12.706_204_736,
     4.302_652_730,
     3.182_446_305,
@@ -54,7 +54,7 @@ pub(super) struct Summands {
     /// Sum of the denominators.
     total: f64,
     value: f64,
-    /// Whether every sample is between 0 and its denominator.
+    /// Whether the value of every sample is between 0 and its denominator.
     are_shares: bool,
 }
 
@@ -76,7 +76,8 @@ impl Summands {
     /// Whether there are enough distinct samples for a bootstrap.
     pub(super) fn can_be_resampled(&self) -> bool {
         let tiny = 1e-12 * self.total.abs().max(1.0);
-        self.residuals.len() >= MANY && self.residuals.iter().any(|residual| residual.abs() > tiny)
+        self.residuals.len() >= MIN_BOOTSTRAP_SAMPLES
+            && self.residuals.iter().any(|residual| residual.abs() > tiny)
     }
 
     /// The value with its 95 % interval: Wilson's for values in 0..=1, otherwise Student's.
@@ -103,8 +104,8 @@ impl Summands {
     /// for Wilson's interval with it.
     fn effective_size(&self) -> f64 {
         let n = self.residuals.len() as f64;
-        let of_rate = self.value * (1.0 - self.value);
-        if of_rate <= 0.0 {
+        let rate_variance = self.value * (1.0 - self.value);
+        if rate_variance <= 0.0 {
             return n;
         }
         let squares: f64 = self
@@ -112,7 +113,7 @@ impl Summands {
             .iter()
             .map(|residual| residual * residual)
             .sum();
-        let dispersion = n * squares / (self.total * self.total) / of_rate;
+        let dispersion = n * squares / (self.total * self.total) / rate_variance;
         n / (((n - 1.0) * dispersion + 1.0) / n)
     }
 
@@ -134,9 +135,9 @@ impl Summands {
 ///
 /// Wilson, Probable Inference, the Law of Succession, and Statistical Inference (1927).
 fn wilson(value: f64, n: f64) -> Estimate {
-    let square = Z * Z;
+    let square = NORMAL_QUANTILE * NORMAL_QUANTILE;
     let center = (value * n + square / 2.0) / (n + square);
-    let half = Z / (n + square) * (n * value * (1.0 - value) + square / 4.0).sqrt();
+    let half = NORMAL_QUANTILE / (n + square) * (n * value * (1.0 - value) + square / 4.0).sqrt();
     Estimate {
         value,
         low: (center - half).clamp(0.0, value),
@@ -162,23 +163,25 @@ pub(super) fn student(value: f64, variance: f64, n: usize) -> Estimate {
 ///
 /// Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
 fn student_quantile(n_degrees: usize) -> f64 {
-    if let Some(quantile) = STUDENT.get(n_degrees.wrapping_sub(1)) {
+    if let Some(quantile) = STUDENT_QUANTILES.get(n_degrees.wrapping_sub(1)) {
         return *quantile;
     }
     let n = n_degrees as f64;
-    let z = |power: i32| Z.powi(power);
+    let z = |power: i32| NORMAL_QUANTILE.powi(power);
     let terms = [
-        (z(3) + Z) / 4.0,
-        (5.0 * z(5) + 16.0 * z(3) + 3.0 * Z) / 96.0,
-        (3.0 * z(7) + 19.0 * z(5) + 17.0 * z(3) - 15.0 * Z) / 384.0,
-        (79.0 * z(9) + 776.0 * z(7) + 1482.0 * z(5) - 1920.0 * z(3) - 945.0 * Z) / 92160.0,
+        (z(3) + NORMAL_QUANTILE) / 4.0,
+        (5.0 * z(5) + 16.0 * z(3) + 3.0 * NORMAL_QUANTILE) / 96.0,
+        (3.0 * z(7) + 19.0 * z(5) + 17.0 * z(3) - 15.0 * NORMAL_QUANTILE) / 384.0,
+        (79.0 * z(9) + 776.0 * z(7) + 1482.0 * z(5) - 1920.0 * z(3) - 945.0 * NORMAL_QUANTILE)
+            / 92160.0,
     ];
     let powers = (1..).map(|power| n.powi(power));
-    Z + terms
-        .iter()
-        .zip(powers)
-        .map(|(term, power)| term / power)
-        .sum::<f64>()
+    NORMAL_QUANTILE
+        + terms
+            .iter()
+            .zip(powers)
+            .map(|(term, power)| term / power)
+            .sum::<f64>()
 }
 
 #[cfg(test)]
@@ -271,7 +274,7 @@ mod tests {
         let scores = rate_estimate(&[0.45, 0.55, 0.5, 0.5, 0.4, 0.6, 0.52, 0.48]);
         assert_eq!(rate.value, 0.5);
         assert!(scores.high - scores.low < 0.5 * (rate.high - rate.low));
-        // Turns of several calls each count as one sample per turn.
+        // A turn with several calls counts as one sample.
         let one_each = Summands::new(&[(1.0, 1.0), (0.0, 1.0), (1.0, 1.0)], 2.0 / 3.0);
         let ten_each = Summands::new(&[(10.0, 10.0), (0.0, 10.0), (10.0, 10.0)], 2.0 / 3.0);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Scoring rules of the benchmarks, one folder per benchmark.
 //!
-//! No function here loads a model or generates text: the same functions score completions of our
+//! No function here loads a model or generates text: the same functions score completions of local
 //! models, of a server, or from a file. LLM judges are called over HTTP.
 //!
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! If a reply has no verdict, the judge is asked again. If no attempt gives a verdict, the sample
 //! counts as unparsed and not solved. Attempts after the first are sampled, because a judge at
-//! temperature 0 would repeat itself.
+//! temperature 0 would repeat its reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use tooltune_endpoint::{
 use tooltune_template::Message;
 
 /// Maximum configurable number of attempts.
-const MOST_ATTEMPTS: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 
 /// A sample for a judge to accept or reject.
 pub trait JudgedItem: Sync {
@@ -80,7 +80,7 @@ impl JudgeVerdict {
         }
     }
 
-    /// Whether the sample counts as solved. Without a verdict it does not.
+    /// Whether the sample counts as solved. A sample without a verdict does not.
     pub fn is_solved(&self) -> bool {
         self.verdict == Some(true)
     }
@@ -98,12 +98,12 @@ pub fn n_unanswered(verdicts: &[JudgeVerdict]) -> usize {
     unanswered.count()
 }
 
-/// Judging ended early; the verdicts up to then are kept.
+/// An error that ends judging early; the verdicts so far are kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JudgeError {
     /// An option is out of range.
-    #[error("judge: attempts is {attempts}; set it to 1 to {MOST_ATTEMPTS} (default 3)")]
+    #[error("judge: attempts is {attempts}; set it to 1 to {MAX_ATTEMPTS} (default 3)")]
     Attempts {
         /// The configured value.
         attempts: usize,
@@ -128,9 +128,9 @@ pub enum JudgeError {
     },
 }
 
-/// Has every sample judged and returns the verdicts in sample order. A sample that the judge
-/// refuses or does not reply to has no verdict, like a sample whose replies cannot be parsed, as
-/// long as other samples are judged.
+/// Judges every sample and returns the verdicts in sample order. A sample that the judge refuses or
+/// does not reply to has no verdict, like a sample whose replies cannot be parsed, as long as other
+/// samples are judged.
 ///
 /// `watch` is called in the caller's thread after each verdict and at least ten times per second.
 /// It stops the work by returning `false`.
@@ -148,7 +148,7 @@ pub fn judge_samples<S: JudgedItem>(
     watch: &mut dyn FnMut(EndpointProgress) -> bool,
 ) -> Result<Vec<JudgeVerdict>, JudgeError> {
     let attempts = options.attempts;
-    if !(1..=MOST_ATTEMPTS).contains(&attempts) {
+    if !(1..=MAX_ATTEMPTS).contains(&attempts) {
         return Err(JudgeError::Attempts { attempts });
     }
     let (mut n_failed, mut tolerance) = (0, Tolerance::default());
@@ -175,7 +175,7 @@ pub fn judge_samples<S: JudgedItem>(
         |sample, is_stopped| {
             let verdict = judge(endpoint, sample, options, is_stopped);
             if matches!(&verdict, Err(error) if error.scope() == FaultScope::All) {
-                // Set the flag here, not at the next call of `watch`, so that the thread takes no
+                // Set the flag here, not at the next call of `watch`, so that this thread starts no
                 // other sample.
                 is_stopped.store(true, Ordering::Relaxed);
             }
@@ -195,8 +195,7 @@ pub fn judge_samples<S: JudgedItem>(
             Some(Err(error)) if is_tolerated(&error) => {
                 judged.push(JudgeVerdict::without_reply(sample.id(), &error));
             }
-            // Report an error that affects all samples rather than one that affects a single
-            // sample.
+            // Prefer an error that affects all samples over one that affects a single sample.
             Some(Err(error)) if failed.is_none() || error.scope() == FaultScope::All => {
                 failed = Some((sample.id().to_owned(), Box::new(error)));
             }

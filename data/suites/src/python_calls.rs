@@ -1,4 +1,4 @@
-//! Parses `[parse_name(argument=value, ..), ..]`, the Python notation of calls.
+//! Parses `[name(argument=value, ..), ..]`, the Python notation of calls.
 //!
 //! Values are Python literals; anything else makes the text unparsable.
 
@@ -20,15 +20,15 @@ pub(crate) enum Positional {
 pub(crate) enum CallNames<'n> {
     /// Python identifiers joined by dots.
     Python,
-    /// As [`CallNames::Python`], with `-` allowed, and also these names, whatever characters they
-    /// contain.
+    /// Like [`CallNames::Python`], with `-` allowed. These names are also allowed, whatever
+    /// characters they contain.
     Known(&'n [&'n str]),
 }
 
 /// The calls at the start of a text.
 #[derive(Debug)]
 pub(crate) struct PythonCalls {
-    /// The calls, each with `parse_name` and `arguments`.
+    /// The calls, each with `name` and `arguments`.
     pub(crate) calls: Vec<PyValue>,
     /// Length of the calls in bytes.
     pub(crate) n_bytes: usize,
@@ -58,8 +58,8 @@ pub(crate) fn python_calls(text: &str, positional: Positional) -> Option<Vec<PyV
     reader.is_at_end().then_some(calls)
 }
 
-/// Parses the calls at the start of a text up to the first text that is not a call. The calls are a
-/// list, or follow each other with whitespace, commas or semicolons between them.
+/// Parses the calls at the start of a text, up to the first text that is not a call. The calls are
+/// in a list, or are separated by whitespace, commas or semicolons.
 pub(crate) fn python_calls_at(text: &str, names: CallNames<'_>) -> Option<PythonCalls> {
     let mut reader = Reader {
         rest: text,
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
         starts_well.then_some(name)
     }
 
-    /// Parses a name and the `=` or `:` after it; consumes nothing if there is none.
+    /// Parses a name and the `=` or `:` after it; consumes nothing if there is no such name.
     fn parse_keyword(&mut self) -> Option<&'t str> {
         self.skip_blanks();
         let start = self.rest;
@@ -231,7 +231,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Parses items between two delimiters; also returns whether a comma follows the last one.
+    /// Parses items between two delimiters; also returns whether a comma follows the last item.
     fn parse_items(
         &mut self,
         level: usize,

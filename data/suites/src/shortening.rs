@@ -1,9 +1,9 @@
-//! Shortens a tool response for prompts that the whole response would overflow; object keys are
-//! kept.
+//! Shortens a tool response for prompts that would be too long with the whole response. Object keys
+//! are kept.
 //!
-//! The published reduction marks all key names of a list item before it descends into that item.
-//! Lists inside the item, and lists of scalars anywhere, therefore become empty, although the paper
-//! describes keeping one element. [`Reduction::Paths`] keeps one.
+//! The published reduction marks all key names of a list item as known before it descends into that
+//! item. Lists inside the item, and lists of scalars anywhere, therefore become empty, although the
+//! paper describes keeping one element. [`Reduction::Paths`] keeps one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use tooltune_agents::truncation::TruncationOptions;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// Items with a key name that no kept item of any list has had, as published.
+    /// As published: items with a key name that no kept item of any list has had.
     #[default]
     Official,
     /// The first item, and items with a key path that no earlier item of the same list has.
@@ -42,7 +42,7 @@ impl Default for Shortening {
 /// Cuts the lists of a response; objects keep all their keys, in order.
 ///
 /// Reducing by paths is idempotent. The published reduction is not, because an item may have been
-/// kept for keys inside lists that were then emptied.
+/// kept for keys inside lists that were emptied afterwards.
 ///
 /// # Source
 ///
@@ -75,8 +75,8 @@ fn reduce_by_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> Value 
     }
 }
 
-/// Marks the names of all keys in a value, not only up to the first new one, and returns whether
-/// any was new.
+/// Marks the names of all keys in a value as known, not only up to the first new one. Returns
+/// whether any was new.
 fn mark_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> bool {
     match value {
         Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
@@ -110,7 +110,7 @@ fn reduce_by_paths(value: &Value) -> Value {
     }
 }
 
-/// The key paths of values; all items of a list share one path step.
+/// The key paths seen so far. All items of a list share one path step.
 #[derive(Debug, Default)]
 struct SeenKeyPaths<'v> {
     keys: HashMap<&'v str, SeenKeyPaths<'v>>,
@@ -118,7 +118,7 @@ struct SeenKeyPaths<'v> {
 }
 
 impl<'v> SeenKeyPaths<'v> {
-    /// Adds all paths of a value and returns whether any was new.
+    /// Adds all paths of a value, and returns whether any was new.
     fn add(&mut self, value: &'v Value) -> bool {
         match value {
             Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {

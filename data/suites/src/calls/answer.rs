@@ -8,7 +8,7 @@ use tooltune_template::ToolCall;
 
 use super::read::{CallDialect, MAX_CALLS};
 
-/// A call, of the gold answer or written by a model.
+/// A call, in the gold answer or written by a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenCall {
     /// Name of the tool.
@@ -45,7 +45,7 @@ pub struct CallsAnswer {
     pub calls: Vec<WrittenCall>,
     /// Reasons why the other calls could not be parsed.
     pub malformed: Vec<String>,
-    /// The notation of the calls; `None` without calls, or if a server parsed them.
+    /// The notation of the calls; `None` if there are no calls, or if a server parsed them.
     pub dialect: Option<CallDialect>,
     /// How the answer ends. Only a complete answer can be right.
     pub end: AnswerEnd,
@@ -95,7 +95,7 @@ impl CallsAnswer {
         answer.limit_calls()
     }
 
-    /// Nests the arguments of an answer to flat tools.
+    /// Converts the arguments of an answer to flat tools to their nested form.
     ///
     /// A call with a name that is not in the flat schema of its tool is malformed.
     #[must_use]
@@ -110,7 +110,7 @@ impl CallsAnswer {
                 name: name.clone(),
                 arguments,
             });
-            answer.add(nested.map_err(|error| format!("the call of {name}: {error}")));
+            answer.add(nested.map_err(|error| format!("the call to {name}: {error}")));
         }
         answer
     }
@@ -124,13 +124,13 @@ impl CallsAnswer {
         }
     }
 
-    /// Records the dialect; the first call of an answer decides.
+    /// Records the dialect; the first call of an answer determines it.
     pub(super) fn record_dialect(&mut self, dialect: CallDialect) {
         self.dialect = self.dialect.or(Some(dialect));
     }
 
-    /// Whether there are more calls than an answer may have.
-    pub(super) fn is_over_budget(&self) -> bool {
+    /// Whether the answer has more calls than are allowed.
+    pub(super) fn has_too_many_calls(&self) -> bool {
         self.calls.len() + self.malformed.len() > MAX_CALLS
     }
 
@@ -145,7 +145,7 @@ impl CallsAnswer {
         }
     }
 
-    /// Keeps at most [`MAX_CALLS`]; an answer with more is malformed.
+    /// Keeps at most [`MAX_CALLS`] calls; an answer with more is malformed.
     pub(super) fn limit_calls(mut self) -> Self {
         self.malformed.truncate(MAX_CALLS);
         if self.calls.len() > MAX_CALLS {
@@ -157,8 +157,8 @@ impl CallsAnswer {
 }
 
 impl WrittenCall {
-    /// Parses `{"name": ..., "arguments": {...}}`. `parameters` (Llama) may replace `arguments`,
-    /// and the object may be nested in `function`.
+    /// Parses `{"name": ..., "arguments": {...}}`. Llama writes `parameters` instead of
+    /// `arguments`. The object may be nested in `function`.
     ///
     /// # Errors
     ///
@@ -180,12 +180,12 @@ impl WrittenCall {
                 arguments: arguments.clone(),
             }),
             Some(Value::String(_)) => Err(format!(
-                "the arguments of the call of {name} are a string, not a JSON object"
+                "the arguments of the call to {name} are a string, not a JSON object"
             )),
             Some(_) => Err(format!(
-                "the arguments of the call of {name} are not a JSON object"
+                "the arguments of the call to {name} are not a JSON object"
             )),
-            None => Err(format!("the call of {name} has no arguments")),
+            None => Err(format!("the call to {name} has no arguments")),
         }
     }
 

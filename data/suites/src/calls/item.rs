@@ -1,4 +1,4 @@
-//! The assistant turns of a row that a model is asked to produce, each after the original history.
+//! Selects the assistant turns that a model must produce, each with the original history before it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::answer::{CallsAnswer, WrittenCall};
 use super::read::read_calls;
 use super::tools::ToolSet;
 
-/// Which turns of a row are asked, and how many.
+/// Which turns of a row the model must produce, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnSelection {
@@ -21,7 +21,7 @@ pub struct TurnSelection {
     pub max_turns_per_row: usize,
 }
 
-/// Which assistant turns are asked.
+/// Which assistant turns the model must produce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhichTurns {
@@ -42,7 +42,7 @@ impl Default for TurnSelection {
     }
 }
 
-/// An assistant turn that a model is asked to produce.
+/// An assistant turn that the model must produce.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallsItem {
     /// Row and message index of the turn, such as `dev.jsonl:3#2`; unique in its set.
@@ -64,7 +64,7 @@ pub struct SkippedTurns {
     pub n_switched_off: usize,
     /// The row has more turns than the limit.
     pub n_over_budget: usize,
-    /// The turn contains calls as text that cannot be parsed; ids with reasons.
+    /// Turns with calls as text that cannot be parsed; ids with reasons.
     pub unreadable: Vec<String>,
 }
 
@@ -97,12 +97,13 @@ impl SkippedTurns {
 }
 
 impl CallsItem {
-    /// The messages before the turn: the original ones, whatever a model answered to them.
+    /// The messages before the turn. They are the original ones, whatever the model answered
+    /// earlier.
     pub fn history(&self) -> Range<usize> {
         0..self.message
     }
 
-    /// The prompt: the history with the tools, from the row's conversation or from its flat form,
+    /// The prompt: the history and the tools, from the row's conversation or from its flat form,
     /// which has the same messages.
     pub fn prompt(&self, conversation: &Conversation) -> Conversation {
         let messages: Vec<Message> = conversation.messages[self.history()].to_vec();
@@ -114,16 +115,16 @@ impl CallsItem {
         }
     }
 
-    /// The gold answer, which [`CallsScorer`](super::CallsScorer) scores like any other.
+    /// The gold answer, which [`CallsScorer`](super::CallsScorer) scores like any other answer.
     pub fn gold_answer(&self) -> CallsAnswer {
         CallsAnswer::from_calls(self.gold.clone())
     }
 }
 
-/// The turns of a row to ask; skipped turns are counted in `skipped`.
+/// The turns of a row that the model must produce; skipped turns are counted in `skipped`.
 ///
-/// Text turns are also asked: if tools are available, the right answer may be not to call one.
-/// Calls that a message contains as text count as calls.
+/// Text turns are included: with tools available, the correct answer may be not to call one. Calls
+/// that a message contains as text count as calls.
 pub fn calls_items(
     row: &Row,
     which_turns: TurnSelection,

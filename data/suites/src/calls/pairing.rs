@@ -1,6 +1,6 @@
 //! Pairs expected calls with predicted calls so that the total score is maximal.
 
-/// Returns the pairs of rows and columns with the largest total worth, each row and column in at
+/// Returns the pairs of rows and columns with the largest total gain; each row and column is in at
 /// most one pair. The shorter side is paired completely. All rows must have the same length.
 ///
 /// # Source

@@ -26,12 +26,12 @@ pub(super) fn is_same(schema: Option<Schema<'_>>, left: &Value, right: &Value) -
 /// Whether the second object has all fields of the first.
 fn has_fields_of(
     schema: Option<Schema<'_>>,
-    these: &Map<String, Value>,
-    those: &Map<String, Value>,
+    left_fields: &Map<String, Value>,
+    right_fields: &Map<String, Value>,
 ) -> bool {
-    these.iter().all(|(key, value)| {
+    left_fields.iter().all(|(key, value)| {
         let schema = schema.and_then(|schema| schema.property(key));
-        let other = those.get(key);
+        let other = right_fields.get(key);
         let other = other.or_else(|| schema.and_then(Schema::default));
         other.is_some_and(|other| is_same(schema, value, other))
     })
@@ -51,9 +51,9 @@ fn as_integer(number: &serde_json::Number) -> Option<i128> {
         return Some(integer);
     }
     // Above this, neighbouring integers are the same float; such floats are compared as floats.
-    const EXACT: f64 = (1_u128 << 100) as f64;
+    const MAX_EXACT_FLOAT: f64 = (1_u128 << 100) as f64;
     let float = number.as_f64()?;
-    (float.fract() == 0.0 && float.abs() < EXACT).then_some(float as i128)
+    (float.fract() == 0.0 && float.abs() < MAX_EXACT_FLOAT).then_some(float as i128)
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
             "stops": {"type": "array", "items": {"$ref": "#/$defs/stop"}},
         }, "$defs": {"stop": {"allOf": [{"properties": {"wait": {"default": 0}}}]}}});
         let are_same =
-            |left: Value, right: Value| is_same(Some(Schema::of_root(&schema)), &left, &right);
+            |left: Value, right: Value| is_same(Some(Schema::from_root(&schema)), &left, &right);
         assert!(are_same(json!({}), json!({"unit": "m"})));
         assert!(!are_same(json!({}), json!({"unit": "km"})));
         assert!(are_same(

@@ -25,7 +25,7 @@ use super::tools::{Schema, ToolSet};
 pub enum Rule {
     /// Every attempted call can be parsed.
     Malformed,
-    /// Every call is of a known tool.
+    /// Every call names a known tool.
     InventedName,
     /// At least one call is made if calls are expected.
     MissedCall,
@@ -51,12 +51,12 @@ pub enum Rule {
     Empty,
 }
 
-/// A broken rule, in words.
+/// A broken rule, with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The rule.
     pub rule: Rule,
-    /// The actual and the expected content, with its location.
+    /// The actual and the expected content, with the location.
     pub message: String,
 }
 
@@ -67,7 +67,7 @@ pub struct CallScore {
     pub tool: String,
     /// Levels of objects and lists in the tool's schema; `None` if the schema is unknown.
     pub depth: Option<usize>,
-    /// Whether the answer has a call of the tool paired with it.
+    /// Whether a call to the tool in the answer is paired with it.
     pub name: bool,
     /// Number of expected arguments, plus unexpected ones that are present.
     pub n_arguments: usize,
@@ -102,7 +102,7 @@ pub struct TurnScore {
     pub cut: bool,
     /// Whether the answer has neither a call nor text.
     pub empty: bool,
-    /// Whether a call is of an unknown tool.
+    /// Whether a call names an unknown tool.
     pub invented: bool,
     /// Whether a call is made or attempted if text is expected.
     pub unwanted: Option<bool>,
@@ -112,7 +112,7 @@ pub struct TurnScore {
     pub n_extra: usize,
     /// Number of calls that are valid for their tool.
     pub n_valid: usize,
-    /// Number of calls of tools without a usable JSON Schema; only their names are checked.
+    /// Number of calls to tools without a usable JSON Schema; only their names are checked.
     pub n_unchecked: usize,
     /// The expected calls.
     pub calls: Vec<CallScore>,
@@ -145,8 +145,8 @@ struct Comparison<'c> {
 struct Difference<'c> {
     rule: Rule,
     key: &'c str,
-    wanted: Option<&'c Value>,
-    given: Option<&'c Value>,
+    expected_value: Option<&'c Value>,
+    predicted: Option<&'c Value>,
 }
 
 /// An expected call and the predicted call paired with it.
@@ -207,7 +207,7 @@ impl CallsScorer {
         }
         faults.extend(calls.iter().filter(|call| !call.name).map(|call| Fault {
             rule: Rule::MissedCall,
-            message: format!("missing call of {}", call.tool),
+            message: format!("missing call to {}", call.tool),
         }));
         let n_valid = checks.iter().filter(|check| check.is_valid).count();
         let is_malformed = !answer.malformed.is_empty();
@@ -313,7 +313,7 @@ struct Check {
     faults: Vec<Fault>,
 }
 
-/// The rule broken by the end of an answer.
+/// The rule that the end of an answer breaks, if any.
 fn end_fault(end: AnswerEnd, wants_calls: bool) -> Option<Fault> {
     let (rule, message) = match end {
         AnswerEnd::Cut => (Rule::Cut, "the answer was cut off"),
@@ -332,18 +332,18 @@ fn unpaired_fault(call: &WrittenCall, wants_text: bool) -> Fault {
     if wants_text {
         Fault {
             rule: Rule::UnwantedCall,
-            message: format!("unexpected call of {}: text is expected", call.name),
+            message: format!("unexpected call to {}: text is expected", call.name),
         }
     } else {
         Fault {
             rule: Rule::ExtraCall,
-            message: format!("unexpected call of {}", call.name),
+            message: format!("unexpected call to {}", call.name),
         }
     }
 }
 
-/// Pairs each expected call with a predicted call of the same tool: exact matches first, then the
-/// calls with the most right arguments.
+/// Pairs each expected call with a predicted call to the same tool: exact matches first, then the
+/// calls with the most correct arguments.
 fn pair_calls<'c>(
     gold: &'c [WrittenCall],
     predicted: &'c [WrittenCall],
@@ -363,8 +363,8 @@ fn pair_calls<'c>(
         let tool = tools.find_tool(name);
         let compare_at =
             |gold_idx: usize, made_idx: usize| compare(tool, &gold[gold_idx], &predicted[made_idx]);
-        // Calls that match one expected call exactly match the same others, so the first one will
-        // do.
+        // Calls that exactly match one expected call match the same other ones, so the first one
+        // suffices.
         gold_idxs.retain(|&gold| {
             let exact_match =
                 predicted_idxs
@@ -414,7 +414,7 @@ impl Comparison<'_> {
         self.differences.is_empty()
     }
 
-    /// Right arguments first, then fewer differences.
+    /// More correct arguments first, then fewer differences.
     fn gain(&self) -> i64 {
         const MAX_DIFFERENCES: usize = 1_000_000;
         let n_differences = self.differences.len().min(MAX_DIFFERENCES);
@@ -425,7 +425,7 @@ impl Comparison<'_> {
 impl Difference<'_> {
     fn to_fault(&self, tool: &str) -> Fault {
         let key = self.key;
-        let message = match (self.wanted, self.given) {
+        let message = match (self.expected_value, self.predicted) {
             (Some(expected), Some(predicted)) => format!(
                 "{tool}.{key} is {}, expected {}",
                 display_value(predicted, expected),
@@ -458,7 +458,7 @@ fn compare<'c>(
     predicted: &'c WrittenCall,
 ) -> Comparison<'c> {
     let schema = tool.and_then(|tool| tool.parameters.as_ref());
-    let schema = schema.map(Schema::of_root);
+    let schema = schema.map(Schema::from_root);
     let mut n_right = 0;
     let mut differences = Vec::new();
     for (key, expected) in &gold.arguments {
@@ -478,8 +478,8 @@ fn compare<'c>(
         differences.push(Difference {
             rule,
             key,
-            wanted: Some(expected),
-            given: predicted_value,
+            expected_value: Some(expected),
+            predicted: predicted_value,
         });
     }
     let n_before = differences.len();
@@ -491,8 +491,8 @@ fn compare<'c>(
             Rule::UnwantedArgument
         },
         key,
-        wanted: None,
-        given: Some(predicted_value),
+        expected_value: None,
+        predicted: Some(predicted_value),
     }));
     Comparison {
         n_arguments: gold.arguments.len() + differences.len() - n_before,
@@ -526,7 +526,7 @@ fn is_declared(tool: &DeclaredTool, key: &str) -> bool {
     arguments.is_none_or(|declared| declared.iter().any(|name| name == key))
 }
 
-/// A value as JSON, with its type if that differs from the type of the other value.
+/// A value as JSON, preceded by its type if the other value has a different type.
 fn display_value(value: &Value, other: &Value) -> String {
     let (kind, text) = (kind_of(value), shorten_json(value));
     if kind == kind_of(other) || value.is_null() {

@@ -26,7 +26,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
         ("call_exact", "expected calls with all arguments right"),
         ("valid", "predicted calls that are valid for their tool"),
         ("malformed_rate", "turns with a malformed call"),
-        ("invented_rate", "turns with a call of an unknown tool"),
+        ("invented_rate", "turns with a call to an unknown tool"),
         (
             "unwanted_rate",
             "turns with a call although text is expected",

@@ -1,9 +1,9 @@
 //! Aggregates the turns of a run: over all turns, by number of expected calls, by schema depth and
 //! by tool.
 //!
-//! Rates of calls and arguments are computed over all calls of a set, so that a turn of four calls
-//! has four times the weight; rates of turns are reported as well. Intervals resample turns,
-//! because the calls of one turn are not independent.
+//! Rates of calls and arguments are computed over all calls of a set, so a turn with four calls has
+//! four times the weight; rates of turns are also reported. Intervals resample turns, because the
+//! calls of one turn are not independent.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ pub struct CallsMetrics {
     pub n: usize,
     /// Number of expected calls.
     pub n_calls: usize,
-    /// Harmonic mean of `exact` and `text_right`, or the one that is defined if all turns are of
-    /// one kind. A model that never calls, or always does, scores 0 on mixed data.
+    /// Harmonic mean of `exact` and `text_right`; if all turns are of one kind, only the one that
+    /// is defined. On mixed data, a model that never calls, or always calls, scores 0.
     pub balanced: Option<Estimate>,
     /// Fraction of right turns: exactly the expected calls, or complete text without a call.
     pub right: Option<Estimate>,
-    /// As `right`, over the turns with expected calls.
+    /// Like `right`, over the turns with expected calls.
     pub exact: Option<Estimate>,
-    /// As `right`, over the turns with expected text.
+    /// Like `right`, over the turns with expected text.
     pub text_right: Option<Estimate>,
     /// Fraction of expected calls whose tool is called.
     pub name: Option<Estimate>,
@@ -40,7 +40,7 @@ pub struct CallsMetrics {
     pub cut_rate: Option<Estimate>,
     /// Fraction of turns with an attempted call that cannot be parsed.
     pub malformed_rate: Option<Estimate>,
-    /// Fraction of turns with a call of an unknown tool.
+    /// Fraction of turns with a call to an unknown tool.
     pub invented_rate: Option<Estimate>,
     /// Fraction of turns with a call, among turns with expected text.
     pub unwanted_rate: Option<Estimate>,
@@ -164,7 +164,7 @@ impl CallsSummary {
         }
     }
 
-    /// The estimate of a metric; `None` if the name is unknown or no turn counts for it.
+    /// The estimate of a metric; `None` if the name is unknown or the metric applies to no turn.
     pub fn value(&self, name: &str) -> Option<Estimate> {
         let metrics = &self.overall;
         match name {
@@ -195,7 +195,7 @@ impl CallsMetrics {
         let calls = |share_of: fn(&TurnScore) -> Share| {
             share_of_all(scores.iter().map(|score| share_of(score)))
         };
-        let of_wanted = |condition: fn(&CallScore) -> bool| {
+        let share_of_expected = |condition: fn(&CallScore) -> bool| {
             share_of_all(scores.iter().map(|score| {
                 let n = score.calls.iter().filter(|call| condition(call)).count();
                 Share::new(n, score.n_wanted)
@@ -208,9 +208,9 @@ impl CallsMetrics {
             right: turns(|score| Some(score.right)),
             exact: turns(|score| score.exact),
             text_right: turns(|score| (score.n_wanted == 0).then_some(score.right)),
-            name: of_wanted(|call| call.name),
+            name: share_of_expected(|call| call.name),
             arguments: calls(|score| Share::right_arguments(&score.calls)),
-            call_exact: of_wanted(|call| call.exact),
+            call_exact: share_of_expected(|call| call.exact),
             valid: calls(|score| Share::new(score.n_valid, score.n_made)),
             cut_rate: turns(|score| Some(score.cut)),
             malformed_rate: turns(|score| Some(score.malformed)),
@@ -223,7 +223,7 @@ impl CallsMetrics {
         }
     }
 
-    /// The values of a table line.
+    /// The values of a line in the table.
     fn cells(&self) -> [Option<Estimate>; 13] {
         [
             self.balanced,
@@ -243,17 +243,17 @@ impl CallsMetrics {
     }
 }
 
-/// Harmonic mean of the fraction of right turns among those with expected calls and among those
-/// with expected text, or the one that is defined.
+/// Harmonic mean of two fractions of right turns: among those with expected calls, and among those
+/// with expected text. If only one is defined, returns that one.
 ///
 /// The ends of its interval are the harmonic means of the ends of both intervals. This interval is
-/// wide, which makes it valid for few turns as well.
+/// wide, so it is also valid for few turns.
 fn balanced_score(scores: &[&TurnScore]) -> Option<Estimate> {
     let recall = |wants_calls: bool| {
-        let of_kind = scores
+        let turns_of_kind = scores
             .iter()
             .filter(|score| (score.n_wanted > 0) == wants_calls);
-        mean(of_kind.map(|score| Some(indicator(score.right))))
+        mean(turns_of_kind.map(|score| Some(indicator(score.right))))
     };
     let (calls, texts) = match (recall(true), recall(false)) {
         (Some(calls), Some(texts)) => (calls, texts),
@@ -280,16 +280,16 @@ fn share_of_all(turns: impl Iterator<Item = Share>) -> Option<Estimate> {
 fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallGroup> {
     let mut groups: BTreeMap<String, Vec<Vec<&CallScore>>> = BTreeMap::new();
     for score in scores {
-        let mut of_turn: BTreeMap<String, Vec<&CallScore>> = BTreeMap::new();
+        let mut turn_calls: BTreeMap<String, Vec<&CallScore>> = BTreeMap::new();
         for call in &score.calls {
-            of_turn.entry(key(call)).or_default().push(call);
+            turn_calls.entry(key(call)).or_default().push(call);
         }
-        for (key, calls) in of_turn {
+        for (key, calls) in turn_calls {
             groups.entry(key).or_default().push(calls);
         }
     }
     let group = |(group, turns): (String, Vec<Vec<&CallScore>>)| {
-        let of_calls = |condition: fn(&CallScore) -> bool| {
+        let share_of_calls = |condition: fn(&CallScore) -> bool| {
             share_of_all(turns.iter().map(|calls| {
                 let n = calls.iter().filter(|call| condition(call)).count();
                 Share::new(n, calls.len())
@@ -298,19 +298,19 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
         CallGroup {
             group,
             n: turns.iter().map(Vec::len).sum(),
-            name: of_calls(|call| call.name),
+            name: share_of_calls(|call| call.name),
             arguments: share_of_all(
                 turns
                     .iter()
                     .map(|calls| Share::right_arguments(calls.iter().copied())),
             ),
-            exact: of_calls(|call| call.exact),
+            exact: share_of_calls(|call| call.exact),
         }
     };
     groups.into_iter().map(group).collect()
 }
 
-/// Number of tools shown in the table; the summary contains all.
+/// Number of tools in the table; the summary contains all of them.
 const N_SHOWN_TOOLS: usize = 10;
 
 /// Formats a summary as Markdown in per cent: a line with this name for all turns, a line per
@@ -340,9 +340,9 @@ pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
         let name = name.replace('|', "\\|");
         table.push_str(&format!("| {name} | {} | {cells} |\n", group.n));
     }
-    let n_left = summary.by_tool.len().saturating_sub(N_SHOWN_TOOLS);
-    if n_left > 0 {
-        table.push_str(&format!("| {n_left} more tools | | | | |\n"));
+    let n_hidden = summary.by_tool.len().saturating_sub(N_SHOWN_TOOLS);
+    if n_hidden > 0 {
+        table.push_str(&format!("| {n_hidden} more tools | | | | |\n"));
     }
     table
 }

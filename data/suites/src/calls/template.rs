@@ -1,4 +1,4 @@
-//! Determines how a chat template writes calls, by rendering some and parsing them.
+//! Determines how a chat template writes calls, by rendering a few and parsing them.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl TemplateCalls {
             arguments: arguments(),
         };
         let calls = std::slice::from_ref(&call);
-        // Some templates require turns with calls to have no content, others an empty one.
+        // Some templates require that turns with calls have no content, others that it is empty.
         let mut contents = [None, Some("")].into_iter();
         let Some(parsed) =
             contents.find_map(|content| render_turn(template, &tools, calls, content))
@@ -113,7 +113,7 @@ fn turn_text(template: &ChatTemplate, tools: &[Value], turn: Message) -> Option<
         .ok()?;
     let prompt = template.render_prompt(&conversation).ok();
     let after_prompt = prompt.and_then(|prompt| text.strip_prefix(&prompt).map(str::to_owned));
-    // Some templates omit the reasoning opener of the prompt from the history.
+    // Some templates omit from the history the opening reasoning marker that the prompt has.
     after_prompt.or_else(|| {
         text.rsplit_once(QUESTION)
             .map(|(_, after_prompt)| after_prompt.to_owned())

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 use tooltune_rows::text::DeclaredTool;
 
-/// Maximum nesting depth of schemas, and length of reference chains, that is searched.
+/// Maximum nesting depth of schemas, and maximum length of reference chains, to search.
 const MAX_LEVELS: usize = 16;
 
 /// Maximum number of schemas visited per query, because recursive branches multiply.
-const MAX_LOOKS: usize = 1_000;
+const MAX_VISITS: usize = 1_000;
 
 /// The tools that a model may call.
 ///
@@ -15,8 +15,9 @@ const MAX_LOOKS: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolSet {
     tools: Vec<DeclaredTool>,
-    /// Whether a name could not be parsed, so that a call of an unknown name may be of that tool.
-    has_unread: bool,
+    /// Whether the name of a tool could not be parsed, so that an unknown name may refer to that
+    /// tool.
+    has_unnamed_tools: bool,
 }
 
 impl ToolSet {
@@ -25,12 +26,12 @@ impl ToolSet {
         let declared: Vec<DeclaredTool> =
             tools.iter().filter_map(DeclaredTool::from_value).collect();
         Self {
-            has_unread: declared.len() < tools.len(),
+            has_unnamed_tools: declared.len() < tools.len(),
             tools: declared,
         }
     }
 
-    /// The tool of a name.
+    /// The tool with this name.
     pub(super) fn find_tool(&self, name: &str) -> Option<&DeclaredTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
@@ -39,16 +40,16 @@ impl ToolSet {
         self.tools.iter().map(|tool| tool.name.as_str())
     }
 
-    /// Whether no tool has the name.
+    /// Whether no tool has this name.
     pub(super) fn is_unknown(&self, name: &str) -> bool {
-        !self.has_unread && self.find_tool(name).is_none()
+        !self.has_unnamed_tools && self.find_tool(name).is_none()
     }
 
-    /// Levels of objects and lists in the arguments of a tool: 1 where all are scalars, and 2 where
-    /// one is a list of them. None where the tool or its schema is not known.
+    /// Levels of objects and lists in the arguments of a tool: 1 if all arguments are scalars, 2 if
+    /// one is a list of scalars. `None` if the tool or its schema is unknown.
     pub(super) fn depth(&self, name: &str) -> Option<usize> {
         let schema = self.find_tool(name)?.parameters.as_ref()?;
-        Some(depth(Schema::of_root(schema), 0, &mut { MAX_LOOKS }).max(1))
+        Some(depth(Schema::from_root(schema), 0, &mut { MAX_VISITS }).max(1))
     }
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Schema<'s> {
 }
 
 impl<'s> Schema<'s> {
-    pub(super) fn of_root(root: &'s Value) -> Self {
+    pub(super) fn from_root(root: &'s Value) -> Self {
         Self { root, at: root }
     }
 
@@ -119,24 +120,24 @@ impl<'s> Schema<'s> {
         self.find_in_branches(&is_named).is_some()
     }
 
-    /// The first result of the schema and its branches.
+    /// The first result of `select` for the schema and its branches.
     fn find_in_branches(self, select: &dyn Fn(Self) -> Option<Self>) -> Option<Self> {
-        self.find_within(0, &mut { MAX_LOOKS }, select)
+        self.find_within(0, &mut { MAX_VISITS }, select)
     }
 
     fn find_within(
         self,
         level: usize,
-        n_looks: &mut usize,
+        n_visits_left: &mut usize,
         select: &dyn Fn(Self) -> Option<Self>,
     ) -> Option<Self> {
-        if level == MAX_LEVELS || *n_looks == 0 {
+        if level == MAX_LEVELS || *n_visits_left == 0 {
             return None;
         }
-        *n_looks -= 1;
+        *n_visits_left -= 1;
         select(self).or_else(|| {
             let mut branches = self.branches();
-            branches.find_map(|branch| branch.find_within(level + 1, n_looks, select))
+            branches.find_map(|branch| branch.find_within(level + 1, n_visits_left, select))
         })
     }
 
@@ -151,11 +152,11 @@ impl<'s> Schema<'s> {
     }
 }
 
-fn depth(schema: Schema<'_>, level: usize, n_looks: &mut usize) -> usize {
-    if level == MAX_LEVELS || *n_looks == 0 {
+fn depth(schema: Schema<'_>, level: usize, n_visits_left: &mut usize) -> usize {
+    if level == MAX_LEVELS || *n_visits_left == 0 {
         return 0;
     }
-    *n_looks -= 1;
+    *n_visits_left -= 1;
     let properties = schema.at.get("properties").and_then(Value::as_object);
     let properties = properties.into_iter().flat_map(Map::values);
     let first_item = schema.at.get("prefixItems").and_then(Value::as_array);
@@ -163,11 +164,11 @@ fn depth(schema: Schema<'_>, level: usize, n_looks: &mut usize) -> usize {
     let items = items.chain(first_item.into_iter().flatten());
     let child_depth = properties
         .chain(items)
-        .map(|part| 1 + depth(schema.with_node(part), level + 1, n_looks));
+        .map(|part| 1 + depth(schema.with_node(part), level + 1, n_visits_left));
     let child_depth = child_depth.max().unwrap_or(0);
     let own_depth = usize::from(schema.has_type("object") || schema.has_type("array"));
     let branches = schema.branches();
-    let branches = branches.map(|branch| depth(branch, level + 1, n_looks));
+    let branches = branches.map(|branch| depth(branch, level + 1, n_visits_left));
     branches.max().unwrap_or(0).max(child_depth).max(own_depth)
 }
 

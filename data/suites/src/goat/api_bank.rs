@@ -1,10 +1,10 @@
 //! API-Bank's two accuracies, from executed calls.
 //!
-//! A predicted call is right if it returned the same output and exception as a gold call of the
+//! A predicted call is right if it returned the same output and exception as a gold call with the
 //! same name; each gold call matches one predicted call. Arguments are not compared, because
-//! different arguments with the same effect are right, unless the gold call sets `check_input`:
-//! some APIs return the same value ("success") for all calls. `ToolSearcher`, the benchmark's own
-//! retriever, is ignored.
+//! different arguments with the same effect are right. The exception are gold calls with
+//! `check_input`, because some APIs return the same value ("success") for all calls.
+//! `ToolSearcher`, the benchmark's own retriever, is ignored.
 //!
 //! Correctness is the precision of calls over the whole data set; sample accuracy is the fraction
 //! of samples without errors. The table that GOAT compares with mixes the two.
@@ -29,7 +29,7 @@ pub struct ApiBankCall {
     pub exception: ExactJson,
     /// The arguments.
     pub arguments: Arguments,
-    /// For gold calls: whether a right call must have the same arguments.
+    /// For gold calls: whether a matching call must have the same arguments.
     pub check_input: bool,
 }
 
@@ -114,7 +114,7 @@ impl ApiBankSample {
         let pred: Vec<&ApiBankCall> = without_searches(&self.pred).collect();
         let mut unmatched: Vec<&ApiBankCall> = without_searches(&self.gold).collect();
         let n_gold = unmatched.len();
-        // Match gold calls that compare arguments first, and leave the others for the remaining
+        // Match the gold calls that compare arguments first, and leave the others for the remaining
         // predicted calls.
         unmatched.sort_by_key(|gold| !gold.check_input);
         for call in &pred {
@@ -153,8 +153,8 @@ pub fn api_bank_correctness(samples: &[ApiBankSample]) -> f64 {
     100.0 * n_right as f64 / n_pred as f64
 }
 
-/// Percentage of samples in which every predicted call is right and every gold call is made; 0
-/// without samples.
+/// Percentage of samples in which every predicted call is right and every gold call is made; 0 if
+/// there are no samples.
 ///
 /// # Source
 ///
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), false)]), 100.0);
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), true)]), 0.0);
         assert_eq!(correctness(&[json!(" 1 ")], &[(one.clone(), true)]), 100.0);
-        // The predicted call that only the unrestricted gold call matches must find it unused, in
-        // any order.
+        // The predicted call that matches only the unrestricted gold call must find it unmatched,
+        // in any order.
         for pred in [[json!("b"), one.clone()], [one.clone(), json!("b")]] {
             let gold = [(a.clone(), false), (one.clone(), true)];
             assert_eq!(correctness(&pred, &gold), 100.0);

@@ -1,7 +1,7 @@
 //! API-Bank: scores of samples with recorded calls, answers, or both.
 //!
 //! A level-3 sample has all its calls and an answer; a dialogue step has one call or one reply.
-//! Missing parts are not scored. Rates are those of
+//! Missing parts are not scored. The rates are the ones of
 //! [`api_bank_correctness`](super::api_bank_correctness) and
 //! [`api_bank_sample_accuracy`](super::api_bank_sample_accuracy), as fractions with intervals.
 
@@ -25,7 +25,7 @@ pub struct ApiBankScore {
     pub n_gold: usize,
     /// Number of attempted calls with the result of a gold call.
     pub n_right: usize,
-    /// Whether the gold names are a subsequence of the attempted ones; `None` without gold calls.
+    /// Whether the gold names are a subsequence of the predicted ones; `None` without gold calls.
     #[serde(default)]
     pub correct_path: Option<bool>,
     /// Number of attempted calls minus gold calls; `None` without gold calls.
@@ -58,7 +58,8 @@ impl ApiBankScore {
         }
     }
 
-    /// Scores the gold answer like any answer. Only a judge can decide whether it solves the query.
+    /// Scores the gold answer like any other answer. Only a judge can decide whether it solves the
+    /// query.
     pub fn from_gold(gold_calls: &[GoldCall], gold_response: &str) -> Self {
         let pred = gold_calls.iter().map(ApiBankCall::from).collect();
         Self::from_answer(pred, gold_response, gold_calls, gold_response)
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(report.rouge_l, None);
     }
 
-    /// ROUGE over letters and digits scores 0 for an answer without any.
+    /// ROUGE compares letters and digits, so an answer without any scores 0.
     #[test]
     fn the_gold_score_is_below_one_if_its_answer_has_no_words() {
         let golds = [

@@ -1,4 +1,4 @@
-//! Maps names of HTTP endpoints in any spelling to the API's templates.
+//! Maps names of HTTP endpoints, however they are written, to the API's templates.
 //!
 //! RestBench's gold answers and a model's calls may write `GET /movie/{id}`, `get
 //! https://host/3/movie/597?a=b` or `GET /movie/597/` for the same operation. A literal segment
@@ -47,8 +47,8 @@ impl Endpoints {
     }
 }
 
-/// An endpoint without a template in normalized form, `METHOD /path`; `None` if the name is not an
-/// endpoint.
+/// An endpoint that matches no template, in normalized form (`METHOD /path`); `None` if the name is
+/// not an endpoint.
 fn normalize_endpoint(name: &str) -> Option<String> {
     let (method, target) = name.split_once(' ')?;
     let method = method.to_uppercase();

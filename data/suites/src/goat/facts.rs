@@ -1,12 +1,12 @@
 //! Checks success without a judge: whether an answer contains the facts of the gold answer.
 //!
 //! Fact and answer are split into tokens, and the tokens of the fact must occur contiguously in the
-//! answer. Words are compared in lower case and NFKC, numbers by value, so that `1,250.0` contains
-//! `1250`, but `120` does not contain `12`. Percent and currency signs are tokens; other
-//! punctuation is ignored.
+//! answer. Words are compared in lower case and NFKC, numbers by value: `1,250.0` contains `1250`,
+//! but `120` does not contain `12`. Percent and currency signs are tokens; other punctuation is
+//! ignored.
 //!
 //! A comma or apostrophe before three digits is a thousands separator, so the list `100,200`
-//! without a blank is parsed as one number.
+//! without a space is parsed as one number.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ static DIGITS: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[0-9]+"));
 static EXPONENT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^e[+-]?[0-9]+"));
 static TAIL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[[\p{L}\p{M}\p{N}]--[UNSPACED]]+"));
 
-/// Suffixes that turn a number into a word.
+/// Suffixes that make a number a word.
 const ORDINALS: [&str; 4] = ["st", "nd", "rd", "th"];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -48,14 +48,14 @@ enum Token {
 /// one word.
 pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
     let answer = tokenize(answer);
-    // Positions of each word, so that a fact is only searched where its first word occurs.
+    // Positions of each word, so that the search for a fact starts only at its first word.
     let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
     for (position, token) in answer.iter().enumerate() {
         if let Token::Word(word) = token {
             positions.entry(word).or_default().push(position);
         }
     }
-    let is_held = |fact: &S| {
+    let is_contained = |fact: &S| {
         let fact = tokenize(fact.as_ref());
         let stands_at = |position: usize| {
             answer
@@ -71,7 +71,7 @@ pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
             Some(Token::Number(_)) => (0..answer.len()).any(stands_at),
         }
     };
-    !facts.is_empty() && facts.iter().all(is_held)
+    !facts.is_empty() && facts.iter().all(is_contained)
 }
 
 fn tokenize(text: &str) -> Vec<Token> {

@@ -2,7 +2,7 @@
 //!
 //! Both are set similarities: order, repetition and success of calls are ignored, and a call that
 //! is not in the gold answer enlarges the union. Unparsable arguments are elements that equal
-//! nothing, not even themselves, so that two broken calls cost twice.
+//! nothing, not even each other, so two unparsable calls cost twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::endpoints::collapse_blanks;
 
-/// A call as the metrics compare it.
+/// A call, as the metrics compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// Name of the function; calls with a blank name are ignored.
@@ -101,9 +101,9 @@ impl From<&ExactJson> for Arguments {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ArgumentEquality {
     /// By meaning. Numbers are compared by exact value, also in strings that are JSON numbers;
-    /// `true` and `false` in strings equal booleans, also in Python's spelling; other strings are
-    /// compared in NFC with whitespace collapsed; a null argument equals a missing one. Case and
-    /// list order matter, and a string `null` or `None` is a string.
+    /// `true` and `false` in strings equal booleans, also when written as in Python; other strings
+    /// are compared in NFC with collapsed whitespace; a null argument equals a missing one. Case
+    /// and list order matter, and a string `null` or `None` is a string.
     #[default]
     Normalized,
     /// Plain JSON equality, in which 1 equals only 1.0.
@@ -163,7 +163,7 @@ pub fn args_equal(left: &Arguments, right: &Arguments, equality: ArgumentEqualit
 
 /// Selection accuracy, 0 to 1: Jaccard similarity of the two sets of function names.
 ///
-/// Names are compared exactly except for whitespace; map endpoints with
+/// Names are compared exactly except for whitespace; for endpoints, use
 /// [`Endpoints::normalize`](super::Endpoints::normalize) first. The similarity of two empty sets is
 /// 1.
 ///
@@ -203,9 +203,9 @@ fn with_normalized_names(calls: &[Call]) -> impl Iterator<Item = (String, &Call)
         .filter(|(name, _)| !name.is_empty())
 }
 
-/// Jaccard similarity; `n_alone` additional elements equal nothing.
-fn jaccard<T: Ord>(left: &BTreeSet<T>, right: &BTreeSet<T>, n_alone: usize) -> f64 {
-    let n_union = left.union(right).count() + n_alone;
+/// Jaccard similarity; `n_unmatchable` more elements of the union equal nothing.
+fn jaccard<T: Ord>(left: &BTreeSet<T>, right: &BTreeSet<T>, n_unmatchable: usize) -> f64 {
+    let n_union = left.union(right).count() + n_unmatchable;
     if n_union == 0 {
         return 1.0;
     }

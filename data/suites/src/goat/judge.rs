@@ -1,7 +1,7 @@
 //! The judge of the success rate: its prompt, and the verdict in its reply.
 //!
-//! The paper uses GPT-4.1. Any model that follows the prompt can be used, so the verdict may be
-//! surrounded by prose.
+//! The paper uses GPT-4.1. Any model that follows the prompt can be used, so prose around the
+//! verdict is allowed.
 
 use serde_json::{Deserializer, Value};
 use tooltune_json::{Style, dumps};
@@ -25,8 +25,8 @@ Output format:
 /// The messages that ask whether `answer` solves `query`.
 ///
 /// `executions` are the calls with their results, including failed ones, as one JSON value each in
-/// execution order. The paper does not show the layout of the three parts below its instructions;
-/// here each has a heading in the user message.
+/// execution order. The paper does not show the layout of the three parts after its instructions;
+/// here each part has a heading in the user message.
 ///
 /// # Source
 ///
@@ -55,13 +55,12 @@ pub fn judge_messages(query: &str, executions: &[Value], answer: &str) -> Vec<Me
 /// verdict.
 ///
 /// The last object with `answer_status` decides. Its value is `Solved` or `Unsolved`, in any case
-/// and with any surrounding whitespace. Without a verdict the judge should be asked again; after
-/// the last attempt the query counts as unsolved.
+/// and with any surrounding whitespace. If there is no verdict, ask the judge again; after the last
+/// attempt the query counts as unsolved.
 ///
 /// The object need not be valid JSON, because judges write raw line breaks and quotes in strings or
-/// omit the closing brace. In such objects the field is found by the pattern `"answer_status":
-/// "..."`. The pattern is not searched after a valid JSON object, unless another object starts
-/// there.
+/// omit the closing brace. In such objects the pattern `"answer_status": "..."` finds the field.
+/// The pattern is not searched for after a valid JSON object, unless another object starts there.
 pub fn parse_judge(reply: &str) -> Option<bool> {
     let mut status = None;
     let mut position = 0;
@@ -96,7 +95,7 @@ fn object_with_status(text: &str) -> Option<(Value, usize)> {
 }
 
 /// The string in the `answer_status` field at the start of the text, and the length of that field.
-/// A choice, `"Solved" | "Unsolved"`, is the instruction, not a verdict.
+/// The text `"Solved" | "Unsolved"` repeats the instruction, so it is not a verdict.
 fn status_field(text: &str) -> Option<(&str, usize)> {
     let value = text.strip_prefix("\"answer_status\"")?.trim_start();
     let value = value.strip_prefix(':')?.trim_start();
@@ -197,7 +196,7 @@ mod tests {
                 Some(true),
             ),
             (r#""answer_status": "Unsolved""#, Some(false)),
-            // The last one decides, whether it is valid JSON or not.
+            // The last one decides, valid JSON or not.
             (
                 r#"{"answer_status": "Solved"} no: {"content": "the "low" one", "answer_status": "Unsolved"}"#,
                 Some(false),

@@ -28,7 +28,7 @@ impl JudgeSample {
     /// The sample for the outcome of an agent loop.
     ///
     /// A call is shown as `{"name", "arguments", "output"}`. A failed call has `"error"` instead of
-    /// the output, and an unparsable one the raw `"text"`.
+    /// the output, and an unparsable call has only the raw `"text"`.
     pub fn from_outcome(
         id: impl Into<String>,
         query: impl Into<String>,

@@ -5,9 +5,9 @@
 //! module also has RestBench's path metrics, API-Bank's correctness and both variants of ROUGE-L.
 //!
 //! Arguments are compared by meaning (`"53"` equals 53, whitespace is ignored), because documents
-//! and answers mix these spellings; [`ArgumentEquality::Strict`] compares plain JSON. Success is
-//! judged by a model behind an endpoint ([`judge_samples`](crate::judge_samples)), or without one
-//! if the gold facts are known ([`answer_holds_facts`]).
+//! and answers mix these notations; [`ArgumentEquality::Strict`] compares plain JSON. A model
+//! behind an endpoint judges success ([`judge_samples`](crate::judge_samples)); without a judge,
+//! the gold facts decide if they are known ([`answer_holds_facts`]).
 
 mod api_bank;
 mod api_bank_report;
@@ -43,7 +43,7 @@ pub use restbench::{RestBenchReport, RestBenchScore, restbench_table};
 pub use rouge::{rouge_l_apibank, rouge_l_plain};
 pub use suite::{APIBANK, RESTBENCH, SUITE};
 
-/// Whether the loop ended with an answer that is not empty and was not cut off. Without one a query
+/// Whether the loop ended with an answer that is not empty and was not cut off. Otherwise the query
 /// is not solved, whatever a judge decides.
 pub fn is_answered(outcome: &Outcome) -> bool {
     let last = outcome.texts.last();
@@ -51,10 +51,10 @@ pub fn is_answered(outcome: &Outcome) -> bool {
     !outcome.response.trim().is_empty() && !is_cut
 }
 
-/// Scoring failed. A bad prediction is never an error: it scores zero.
+/// An error that prevents scoring. A bad prediction is never an error: it scores zero.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoatError {
-    /// A gold path is empty, or there is none.
+    /// A gold path is empty, or there is no gold path.
     #[error("the gold path is empty; provide at least one call")]
     EmptyGold,
     /// A data set without samples has no mean.

@@ -1,7 +1,7 @@
-//! Aggregates the samples of a run into a line of GOAT's tables, with intervals.
+//! Aggregates the samples of a run to a line of GOAT's tables, with intervals.
 //!
-//! Means are macro means over samples. The length difference is a mean over the solved samples
-//! only; it is `None` if nothing is solved. The success rate is `None` if nothing was judged.
+//! Means are macro means over samples. The length difference is a mean over only the solved
+//! samples, and `None` if nothing is solved. The success rate is `None` if nothing was judged.
 
 use serde::{Deserialize, Serialize};
 

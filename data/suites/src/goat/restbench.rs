@@ -2,8 +2,8 @@
 //!
 //! RestBench has no gold arguments or answers, so there is no invocation accuracy, and success
 //! needs a judge. Predicted names are mapped to the specification's endpoints before they are
-//! compared, even if the call itself failed because its name contained a concrete id: the path is
-//! then right, and the failure only affects the success.
+//! compared, even if the call itself failed because its name contained a concrete id. The path is
+//! then right, and the failure affects only the success.
 
 use serde::{Deserialize, Serialize};
 use tooltune_agents::Outcome;
@@ -52,7 +52,8 @@ impl RestBenchScore {
         })
     }
 
-    /// Scores the gold path like any path. Only a judge can decide whether it solves the query.
+    /// Scores the gold path like any other path. Only a judge can decide whether it solves the
+    /// query.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl RestBenchScore {
         Self::from_path(gold, gold, endpoints)
     }
 
-    /// Scores the names of calls that could all be parsed.
+    /// Scores the names of calls, if all calls could be parsed.
     fn from_path(pred: &[&str], gold: &[&str], endpoints: &Endpoints) -> Result<Self, GoatError> {
         let normalized = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| endpoints.normalize(name)).collect()
@@ -217,7 +218,7 @@ mod tests {
         );
     }
 
-    /// The gold path scores the maximum, whatever names the specification has.
+    /// The gold path has the maximum score, whatever names the specification has.
     #[test]
     fn the_gold_path_scores_one() {
         let endpoints = Endpoints::new(["GET /berth/{berth_id}", "GET /tides"]);

@@ -2,7 +2,7 @@
 //!
 //! API-Bank uses the Python package `rouge`, which counts distinct words, splits sentences at every
 //! full stop, even inside `3.5`, and is case-sensitive. Google's `rouge_score` does none of this.
-//! Both are implemented: published numbers use the first, and readers expect the second.
+//! Both are implemented, because published numbers use the first and readers expect the second.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::budgets::ROUGE_STEPS;
 use super::endpoints::collapse_blanks;
 use super::subsequence::{Interner, StepBudget, common_length, common_subsequence};
 
-/// Prevents 0/0 in the package; it also keeps a perfect answer just below 1.
+/// Prevents 0/0 in the package; because of it, a perfect answer scores just below 1.
 const EPSILON: f64 = 1e-8;
 
 /// Cost of a sentence pair in addition to its table, in table steps.
@@ -68,7 +68,7 @@ fn common_words(hypothesis: &[Vec<usize>], reference: &[Vec<usize>]) -> Option<H
                     break;
                 }
                 let n_words = reference.len() + hypothesis[*sentence].len();
-                steps.spend(STEPS_OF_A_PAIR + 20 * n_words)?;
+                steps.use_steps(STEPS_OF_A_PAIR + 20 * n_words)?;
                 let common = common_subsequence(reference, hypothesis[*sentence], &mut steps)?;
                 union.extend(common.into_iter().map(|idx| reference[idx]));
             }
@@ -173,7 +173,7 @@ mod tests {
         let endless = "a b ".repeat(400_000);
         assert_eq!(rouge_l_plain(&endless, &endless), None);
         assert_eq!(rouge_l_apibank(&endless, &endless), None);
-        // Many sentences whose common words never all enter the union.
+        // Many sentences; the union never contains all of their common words.
         let left: String = (0..30_000).map(|i| format!("a w x{i}.")).collect();
         let right: String = (0..30_000).map(|i| format!("w a z{i}.")).collect();
         assert_eq!(rouge_l_apibank(&left, &right), None);

@@ -1,9 +1,9 @@
 //! Finds the longest common subsequence of two word lists, 64 table cells at a time.
 //!
 //! Adjacent cells in a row of the length table differ by 0 or 1, so a row is stored as one bit per
-//! word, and the next row follows by an addition and three bit operations. The traceback needs only
-//! these bits. Some rows are stored and the rows in between are recomputed, so that memory grows
-//! with the square root of the table.
+//! word, and the next row is computed by an addition and three bit operations. The traceback needs
+//! only these bits. Some rows are stored and the rows in between are recomputed, so memory grows
+//! with the square root of the table size.
 //!
 //! # Source
 //!
@@ -22,8 +22,8 @@ impl StepBudget {
         Self(n)
     }
 
-    /// Takes `n` steps; `None` if fewer are left.
-    pub(super) fn spend(&mut self, n: usize) -> Option<()> {
+    /// Uses `n` steps; `None` if fewer are left.
+    pub(super) fn use_steps(&mut self, n: usize) -> Option<()> {
         self.0 = self.0.checked_sub(n as u64)?;
         Some(())
     }
@@ -49,13 +49,13 @@ impl<'t> Interner<'t> {
 struct Table<'w> {
     rows: &'w [usize],
     /// Columns at which each word occurs.
-    places: HashMap<usize, WordPositions>,
+    positions: HashMap<usize, WordPositions>,
     n_blocks: usize,
 }
 
 enum WordPositions {
     Few(Vec<usize>),
-    /// As bits, if a list would be longer.
+    /// As a bit set, if a list would be longer.
     Many(Vec<u64>),
 }
 
@@ -80,7 +80,7 @@ impl<'w> Table<'w> {
         });
         Self {
             rows,
-            places: positions.collect(),
+            positions: positions.collect(),
             n_blocks,
         }
     }
@@ -91,7 +91,7 @@ impl<'w> Table<'w> {
 
     /// Advances a row to the next one; `scratch` is all zeros before and after.
     fn advance_row(&self, row: &mut Row, word: usize, scratch: &mut [u64]) {
-        match self.places.get(&word) {
+        match self.positions.get(&word) {
             None => {}
             Some(WordPositions::Many(bits)) => step(row, bits),
             Some(WordPositions::Few(list)) => {
@@ -122,7 +122,7 @@ pub(super) fn common_length(
     steps: &mut StepBudget,
 ) -> Option<usize> {
     let table = Table::new(left, right);
-    steps.spend(left.len().saturating_mul(table.n_blocks))?;
+    steps.use_steps(left.len().saturating_mul(table.n_blocks))?;
     let mut row = table.initial_row();
     let mut scratch = vec![0; table.n_blocks];
     for word in left {
@@ -135,9 +135,9 @@ fn is_match(row: &[u64], column: usize) -> bool {
     row[column / BITS] >> (column % BITS) & 1 == 0
 }
 
-/// Indices in `reference` of a longest common subsequence, from last to first. Of several, the one
-/// found by a traceback that moves up only if no other move keeps the length. `None` if it takes
-/// more steps than are left.
+/// Indices in `reference` of a longest common subsequence, from last to first. If there are
+/// several, the result is the one found by a traceback that moves up only if no other move keeps
+/// the length. `None` if this takes more steps than are left.
 pub(super) fn common_subsequence(
     reference: &[usize],
     hypothesis: &[usize],
@@ -146,7 +146,7 @@ pub(super) fn common_subsequence(
     let table = Table::new(reference, hypothesis);
     // Every row is computed twice.
     let n_cells = reference.len().saturating_mul(table.n_blocks.max(1));
-    steps.spend(n_cells.saturating_mul(2))?;
+    steps.use_steps(n_cells.saturating_mul(2))?;
     let stride = reference.len().isqrt().max(1);
     let mut scratch = vec![0; table.n_blocks];
     let mut row = table.initial_row();

@@ -12,7 +12,7 @@ use crate::registry::{
 /// Metrics of all agent suites for which lower is better.
 const LOWER_IS_BETTER: &[&str] = &["delta_len", "parse_error_rate"];
 
-/// Fields of the line of an agent loop.
+/// Fields of a line with an agent loop.
 const LOOP: LineFields = LineFields {
     id: "id",
     prompt: &["query"],
@@ -164,8 +164,8 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
     ..SuiteInfo::EMPTY
 };
 
-/// Number of calls beyond the gold calls, only for solved queries as in the suite's mean: giving up
-/// at once is not a short path.
+/// Number of calls beyond the gold calls. Only solved queries count, as in the suite's mean,
+/// because giving up at once is not a short path.
 fn delta_len_if_solved(line: &Value) -> Option<f64> {
     let is_solved = field(line, "success")?.as_bool()?;
     is_solved
@@ -179,8 +179,8 @@ fn n_retrieval_texts(line: &Value) -> Option<f64> {
     field(line, "retrieval.n_texts")?.as_f64()
 }
 
-/// Fraction of right calls among a sample's gold calls, or among its predicted calls if those are
-/// more. `None` if the sample expects a reply instead.
+/// Fraction of right calls among a sample's gold calls, or among its predicted calls if there are
+/// more of these. `None` if the sample expects a reply instead.
 fn share_of_calls(line: &Value) -> Option<f64> {
     let n = |name: &str| field(line, name)?.as_f64();
     let n_calls = n("n_gold")?.max(n("n_pred")?);

@@ -1,7 +1,7 @@
 //! Formats grounded calls as the texts that are compared: slots of a function, and whole calls.
 //!
-//! Values are formatted like Python's `str`, so that 2 and `"2"` have the same text, and 2.0
-//! another.
+//! Values are formatted like Python's `str`, so 2 and `"2"` have the same text, but 2.0 has a
+//! different one.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) fn call_names(calls: &[GroundedCall]) -> Vec<String> {
     real.map(|call| call.name.clone()).collect()
 }
 
-/// The slots of each function, from its last call if there are several.
+/// The slots of each function. If a function is called several times, its last call is used.
 pub(super) fn slots_by_name(
     calls: &[GroundedCall],
     side: SlotSide,
@@ -58,14 +58,14 @@ pub(super) fn call_texts(calls: &[GroundedCall], side: SlotSide) -> Vec<CallText
         let mut slots = slot_texts(call, side);
         slots.sort_unstable();
         let text = format!("{}({})", call.name, slots.join(", "));
-        // A name that contains a parenthesis is cut there, like the text.
+        // The text is cut at the first parenthesis, so a name that contains one is also cut there.
         let name = text.split_once('(').map_or("", |(name, _)| name).to_owned();
         CallTexts { name, text }
     };
     calls.iter().map(text).collect()
 }
 
-/// A call in the form used for alignment and comparison.
+/// The name and text of a call, for alignment and comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallTexts {
     pub(super) name: String,
@@ -75,7 +75,7 @@ pub(super) struct CallTexts {
 /// Fraction of positions at which two sequences have the same call, 0 to 1.
 ///
 /// Sequences of equal length are compared position by position. Otherwise gold calls are skipped
-/// until the name equals that of the next predicted call, and calls without a partner count as
+/// until the name equals the name of the next predicted call, and calls without a partner count as
 /// positions.
 ///
 /// # Source

@@ -1,10 +1,10 @@
 //! Builds a grammar's tools from a row's tools: names with JSON Schemas of their arguments.
 //!
-//! There are two kinds of specification. The benchmark's arithmetic functions have a bare map of
+//! There are two kinds of specifications. The benchmark's arithmetic functions have a bare map of
 //! parameters with types such as `int or float`; its other functions have a JSON Schema. Calls are
 //! scored by the argument order of the function, but the schemas list their keys alphabetically, so
 //! any order is allowed. With more than three parameters, some of them optional, only the number of
-//! required ones is enforced. A value has its parameter's type or is a reference to a result.
+//! required arguments is enforced. A value has its parameter's type or is a reference to a result.
 
 use std::collections::BTreeSet;
 
@@ -43,10 +43,10 @@ impl Parser {
 impl NestfulRow {
     /// The tools as `{"name", "parameters"}`, for a grammar of their calls.
     ///
-    /// Arguments named `arg_0`, `arg_1`, .. keep that order; the module describes the order of
-    /// others. Values have the type of the specification (any type if it is missing or unknown), or
-    /// are references such as `$var_1.result$` to an output of one of the tools. Items of lists may
-    /// also be references.
+    /// Arguments named `arg_0`, `arg_1`, .. must be in that order; the module documentation
+    /// describes the order of other arguments. Values have the type in the specification (any type
+    /// if it is missing or unknown), or are references such as `$var_1.result$` to an output of one
+    /// of the tools. Items of lists may also be references.
     pub fn call_tools(&self) -> Vec<Value> {
         let outputs = self.tools.iter().flat_map(|tool| &tool.outputs);
         let outputs: BTreeSet<String> = outputs.map(|output| regex::escape(output)).collect();
@@ -71,8 +71,8 @@ impl NestfulRow {
 struct Declared {
     properties: Map<String, Value>,
     required: Vec<Value>,
-    /// Other parts of the schema, mostly definitions.
-    beside: Map<String, Value>,
+    /// Other parts of the schema, usually definitions.
+    other_keywords: Map<String, Value>,
 }
 
 impl ToolSpec {
@@ -80,7 +80,7 @@ impl ToolSpec {
         let Declared {
             properties,
             required,
-            beside: keywords,
+            other_keywords: keywords,
         } = self.declared();
         let is_numbered =
             |(i, name): (usize, &String)| name.strip_prefix("arg_") == Some(&i.to_string());
@@ -139,7 +139,7 @@ impl ToolSpec {
         Declared {
             required: required.cloned().collect(),
             properties,
-            beside: fields
+            other_keywords: fields
                 .into_iter()
                 .filter(|(key, _)| matches!(key.as_str(), "$defs" | "definitions"))
                 .collect(),
@@ -153,24 +153,24 @@ impl Declared {
         Self {
             properties,
             required: Vec::new(),
-            beside: Map::new(),
+            other_keywords: Map::new(),
         }
     }
 }
 
 /// All permutations of a few items.
-fn permutations<T: Clone>(things: &[T]) -> Vec<Vec<T>> {
-    let Some((first_item, other_items)) = things.split_first() else {
+fn permutations<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
+    let Some((first, rest)) = items.split_first() else {
         return vec![Vec::new()];
     };
     let with_first = |order: Vec<T>| {
         (0..=order.len()).map(move |position| {
             let mut order = order.clone();
-            order.insert(position, first_item.clone());
+            order.insert(position, first.clone());
             order
         })
     };
-    permutations(other_items)
+    permutations(rest)
         .into_iter()
         .flat_map(with_first)
         .collect()
@@ -204,7 +204,7 @@ fn to_json_schema(schema: &Value) -> Value {
                 }
                 part => part.clone(),
             },
-            // Some specifications mark a parameter itself as required.
+            // Some specifications mark an individual parameter as required.
             "required" if !part.is_array() => continue,
             _ => part.clone(),
         };

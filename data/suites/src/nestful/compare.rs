@@ -4,7 +4,7 @@ use tooltune_json::python::{Booleans, PyValue, python_str, round_to};
 
 use super::runner::Execution;
 
-/// Compares like the published scorer; `None` if that scorer fails with an error.
+/// Compares by the rules of the published scorer; `None` if that scorer fails with an error.
 ///
 /// Two floats are equal if the predicted one, rounded to the number of digits after the point of
 /// the printed gold value, equals the gold value. Everything else is compared with Python's `==`:

@@ -3,8 +3,8 @@
 //! The nodes are the function calls and the edges their data dependencies, as in the paper (section
 //! 4.5). `var_result`, which names the result of a sequence in the benchmark's first release, is
 //! not a call. A label refers to the last earlier call with that label. References count anywhere,
-//! also inside lists, objects and longer texts such as `5 * $var1.rate$`, because the graph
-//! describes the data flow and not what an executor can resolve.
+//! even inside lists, objects and longer texts such as `5 * $var1.rate$`, because the graph
+//! describes the data flow, not what an executor can resolve.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -57,7 +57,7 @@ pub struct DagStatistics {
     pub unresolved: usize,
     /// Number of connected components.
     pub components: usize,
-    /// Number of calls, except the last, whose result is unused.
+    /// Number of calls, except the last one, whose result is unused.
     pub unused_outputs: usize,
     /// The shape.
     pub pattern: DagPattern,
@@ -115,23 +115,23 @@ fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut 
 /// The label inside the marks of a reference.
 fn label(content: &str) -> Option<&str> {
     let label = content.split('.').next().unwrap_or(content);
-    // A text with a blank is about money, not a label.
+    // Dollar signs around a text with a space denote money, not a label.
     (!label.is_empty() && !label.contains(' ')).then_some(label)
 }
 
-/// Labels of earlier calls between marks inside a text; other marks are dollar signs.
+/// Labels of earlier calls between dollar signs inside a text; other dollar signs are ignored.
 fn embedded_labels(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
     let mut labels = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once('$') {
         let enclosed = after.split_once('$');
-        let label_and_rest = enclosed.and_then(|(inside, behind)| Some((label(inside)?, behind)));
+        let label_and_rest = enclosed.and_then(|(inside, rest)| Some((label(inside)?, rest)));
         rest = match label_and_rest {
-            Some((label, behind)) if known.contains_key(label) => {
+            Some((label, rest)) if known.contains_key(label) => {
                 labels.push(label.to_owned());
-                behind
+                rest
             }
-            // The mark may be a dollar sign, and the next one may start a reference.
+            // This may be a plain dollar sign, and the next one may start a reference.
             _ => after,
         };
     }

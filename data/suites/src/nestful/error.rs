@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tooltune_apis::ToolsError;
 use tooltune_json::python::PythonJsonError;
 
-/// Why there is no row or no score. A bad prediction is never an error: it scores zero.
+/// Why a row is invalid or cannot be scored. A bad prediction is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NestfulError {
@@ -89,7 +89,7 @@ pub enum NestfulError {
 }
 
 impl NestfulError {
-    /// Whether a file cannot be read, so no row is wrong.
+    /// Whether a file or process failed, so that no row is at fault.
     pub fn is_system_error(&self) -> bool {
         match self {
             Self::At { error, .. } => error.is_system_error(),

@@ -31,8 +31,8 @@ pub enum ExampleForm {
 }
 
 impl PromptExample {
-    /// Parses an example from a value with `input`, `output` and optional `tools`; of these, only
-    /// the specifications of called functions are kept. `field` is its path, for errors.
+    /// Parses an example from a value with `input`, `output` and optional `tools`. Only the
+    /// specifications of called functions are kept. `field` is the path of the value, for errors.
     ///
     /// # Errors
     ///
@@ -60,13 +60,14 @@ impl PromptExample {
         called_names(&self.output)
     }
 
-    /// The built-in examples: two of arithmetic, one of other functions.
+    /// The built-in examples: two with arithmetic functions, one with other functions.
     pub fn built_in() -> Vec<Self> {
-        // The constants below are valid; tests check that.
-        let tools = loads(OWN_TOOLS).ok();
+        // The constants below are valid; tests check this.
+        let tools = loads(BUILT_IN_TOOLS).ok();
         let tools = tools.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
         let tools = tools.unwrap_or_default();
-        OWN.iter()
+        BUILT_IN_EXAMPLES
+            .iter()
             .filter_map(|(input, output)| {
                 let output = loads(output).ok()?.as_list()?.to_vec();
                 Some(Self {
@@ -99,7 +100,7 @@ fn called_specs(calls: &[PyValue], tools: &[ToolSpec]) -> Vec<ToolSpec> {
     specs
 }
 
-const OWN: [(&str, &str); 3] = [
+const BUILT_IN_EXAMPLES: [(&str, &str); 3] = [
     (
         "A ferry carries 18 lorries and 42 cars. Each lorry pays 65 and each car 24. What does the \
          ferry take in?",
@@ -123,8 +124,8 @@ const OWN: [(&str, &str); 3] = [
     ),
 ];
 
-/// The functions called in [`OWN`], with our own descriptions in the benchmark's format.
-const OWN_TOOLS: &str = r#"[
+/// The functions called in [`BUILT_IN_EXAMPLES`], with synthetic descriptions in the benchmark's format.
+const BUILT_IN_TOOLS: &str = r#"[
     {"name": "multiply", "description": "The product of two numbers", "parameters": {
      "arg_0": {"description": "a factor", "type": "int or float"},
      "arg_1": {"description": "the other factor", "type": "int or float"}},

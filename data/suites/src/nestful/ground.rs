@@ -1,8 +1,8 @@
-//! Grounds calls: labels in references are replaced by function names.
+//! Grounds calls: replaces the labels in references by function names.
 //!
 //! Labels can be chosen freely, so texts are compared with `$var_1.result$` replaced by
-//! `$multiply.result$`. A reference to the wrong one of two calls of the same function is therefore
-//! not detected here, but by the execution.
+//! `$multiply.result$`. If a function is called twice, a reference to the wrong one of the two
+//! calls is therefore not detected here, but by the execution.
 
 use indexmap::IndexMap;
 use tooltune_json::python::{PyDict, PyValue, python_str};
@@ -22,14 +22,14 @@ const RESULT: &str = "var_result";
 /// Grounds the references of a sequence; `None` if any item is not a call.
 ///
 /// In a string that starts with `$var` and contains a point, the label before the point is replaced
-/// by the name of the last function with that label. Strings in lists are grounded as well, strings
-/// in objects or deeper are not. `parameters` may replace missing `arguments`. Calls named
-/// `var_result` are dropped.
+/// by the name of the last function with that label. Strings in lists are also grounded, but
+/// strings in objects or at deeper levels are not. If `arguments` is missing, `parameters` is used.
+/// Calls named `var_result` are dropped.
 ///
 /// # Source
 ///
 /// NESTFUL's published scorer: one call that is not an object, has no name, or has no arguments
-/// object leaves the whole prediction without calls.
+/// object invalidates the whole prediction.
 pub fn ground_calls(calls: &[PyValue]) -> Option<Vec<GroundedCall>> {
     let producers = producers(calls)?;
     let mut grounded = Vec::new();
@@ -87,8 +87,8 @@ fn ground_value(value: PyValue, producers: &IndexMap<String, String>) -> PyValue
     }
 }
 
-/// Labels are tried in order, each on the result of the previous one, because a function name may
-/// also start with `var`.
+/// Labels are tried in order, each on the result of the previous replacement, because a function
+/// name may also start with `var`.
 fn ground_text(mut text: String, producers: &IndexMap<String, String>) -> String {
     let mut next_producer = 0;
     while text.starts_with("$var") {

@@ -9,12 +9,12 @@ use crate::without_reasoning;
 ///
 /// The rules are applied in order, and the first one that finds calls decides:
 ///
-/// 1. Reasoning is removed: the text between `<think>` and `</think>`, or everything before an
-///    unopened `</think>`. Markers inside strings are part of the string.
+/// 1. Reasoning is removed: the text between `<think>` and `</think>`, or everything before a
+/// `</think>` without an opening marker. Markers inside strings are part of the string.
 /// 2. The objects in `<tool_call>` tags, and the items of lists in them.
 /// 3. The first JSON value with calls: a list of objects with names, an object with such a list as
-///    `tool_calls`, or an object with a name. Objects separated only by whitespace and commas are
-///    one sequence, so that a truncated list gives its complete calls.
+/// `tool_calls`, or an object with a name. Objects separated only by whitespace and commas form one
+/// sequence, so a truncated list gives its complete calls.
 /// 4. An empty list means that no call is needed: no calls and no error.
 ///
 /// JSON is parsed as in Python; single quotes and trailing commas are not repaired.
@@ -68,7 +68,7 @@ fn calls_in(value: &PyValue) -> Option<Vec<PyValue>> {
     }
 }
 
-/// The calls after a first one.
+/// The calls that follow a first one.
 fn parse_following(text: &str, mut start: usize) -> Vec<PyValue> {
     let mut calls = Vec::new();
     loop {
@@ -91,9 +91,9 @@ fn parse_following(text: &str, mut start: usize) -> Vec<PyValue> {
     }
 }
 
-/// The JSON lists and objects of a text with their ends, outer ones before inner ones.
+/// The JSON lists and objects in a text, with their ends; outer values come before inner ones.
 pub(super) fn json_values(text: &str) -> impl Iterator<Item = (PyValue, usize)> {
-    // Without a limit, a text of brackets would take quadratic time.
+    // Without a limit, a text of opening brackets would take quadratic time.
     const MAX_TRIED: usize = 256;
     text.match_indices(['[', '{'])
         .take(MAX_TRIED)

@@ -1,8 +1,8 @@
 //! Computes macro precision, recall and F1 of gold and predicted labels.
 //!
-//! The classes are the gold labels; a predicted label that is never a gold label costs nothing.
-//! Every class has the same weight, however rare it is, so the result is unstable for sets with
-//! many rare classes.
+//! The classes are the gold labels; a predicted label that is never a gold label has no cost. Every
+//! class has the same weight, however rare it is, so the result is unstable for sets with many rare
+//! classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ impl MacroF1Counter {
         }
     }
 
-    /// The means over the gold classes; zero without classes, with 0/0 = 0.
+    /// The means over the gold classes, with 0/0 = 0; zero if there are no classes.
     ///
     /// # Source
     ///

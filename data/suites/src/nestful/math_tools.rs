@@ -2,7 +2,7 @@
 //!
 //! Gold values are printed with 15 to 17 digits, so each function must keep the order of operations
 //! and the types: `(4/3) * pi * r**3` differs from `4 * pi * r**3 / 3`, and `2 * (l + w)` of
-//! integers is an integer. Booleans are 0 and 1; a string, list or None in place of a number raises
+//! integers is an integer. Booleans are 0 and 1; a string, list or None instead of a number raises
 //! an error.
 
 use std::f64::consts::PI;
@@ -100,7 +100,7 @@ impl MathTool {
     ///
     /// # Errors
     ///
-    /// - Python would raise: wrong number or types of arguments, or no result for them
+    /// - Python would raise an error: wrong number or types of arguments, or no result for them
     /// - an integer would have more than [`MAX_INTEGER_BITS`]
     ///
     /// # Source
@@ -322,13 +322,13 @@ fn cube_root(volume: &Number) -> NumberResult {
     }
 }
 
-/// `from_integer(math.log(x, base))`: truncated, not rounded, so that the base-10 logarithm of 1000 is 2.
+/// `int(math.log(x, base))`: truncated, not rounded, so that the base-10 logarithm of 1000 is 2.
 fn logarithm(number: &Number, base: &Number) -> NumberResult {
     let quotient = Number::Float(natural_log(number)?).over(&Number::Float(natural_log(base)?))?;
     quotient.truncated().map(Number::Int)
 }
 
-/// `math.log` of one argument, which also accepts integers outside the range of floats.
+/// `math.log` with one argument, which also accepts integers outside the range of floats.
 fn natural_log(number: &Number) -> Result<f64, NumberError> {
     match number {
         Number::Int(integer) if integer.sign() != Sign::Plus => Err(NumberError::Domain),
@@ -386,8 +386,8 @@ fn falling_product(n: &BigInt, n_factors: &BigInt) -> Result<BigInt, NumberError
     Ok(product(n, 0, n_factors))
 }
 
-/// The product of `n - from` down to `n - until + 1`, computed by halves: multiplying one factor at
-/// a time takes quadratic time.
+/// The product of `n - from` down to `n - until + 1`, computed by halving the range, because
+/// multiplying one factor at a time takes quadratic time.
 fn product(n: &BigInt, from: u64, until: u64) -> BigInt {
     match until - from {
         0 => 1.into(),

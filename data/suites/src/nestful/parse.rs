@@ -1,7 +1,7 @@
 //! Parses the calls in a completion, by the rules of its model family.
 //!
-//! The published parsers accept no text before the calls. Their results are part of the published
-//! numbers, so this is kept; [`Parser::Lenient`] is ours and finds calls anywhere.
+//! The published parsers accept no text before the calls. Published numbers depend on this, so it
+//! is kept; [`Parser::Lenient`] is our own parser and finds calls anywhere.
 
 use tooltune_json::python::{PyValue, loads};
 
@@ -13,22 +13,23 @@ use crate::python_calls::{Positional, python_calls};
 pub enum Parser {
     /// The whole text is a list.
     JsonList,
-    /// As [`Parser::JsonList`], after removing `<|tool_call|>` and `<tool_call>`.
+    /// Like [`Parser::JsonList`], after removing `<|tool_call|>` and `<tool_call>`.
     Granite31,
-    /// As [`Parser::JsonList`], after removing `<|eom_id|>` and one trailing `'`, and adding
+    /// Like [`Parser::JsonList`], after removing `<|eom_id|>` and one trailing `'`, and adding
     /// missing brackets.
     Llama,
-    /// As [`Parser::JsonList`], after removing fence markers but not the fence language; an empty
+    /// Like [`Parser::JsonList`], after removing fence markers but not the fence language; an empty
     /// list is an error.
     Hammer,
-    /// One object per `<tool_call>`; unparsable ones are skipped, and none at all is an error.
+    /// One object per `<tool_call>`; unparsable ones are skipped, and a text without any is an
+    /// error.
     Hermes,
     /// An object with `tool_calls`; markers such as `[BEGIN OF ANSWER]` are removed.
     Xlam,
     /// `[name(argument=value), ..]`, Python notation. There are no labels, so references and
     /// executions fail.
     ToolAce,
-    /// Any text with calls, see [`lenient_calls`].
+    /// Any text that contains calls, see [`lenient_calls`].
     Lenient,
 }
 
@@ -54,7 +55,7 @@ impl Parser {
         ("lenient", Self::Lenient),
     ];
 
-    /// Looks a parser up by name.
+    /// The parser with this name.
     pub fn named(name: &str) -> Option<Self> {
         let mut parsers = Self::ALL.into_iter();
         parsers.find_map(|(parser_name, parser)| (parser_name == name).then_some(parser))
@@ -95,8 +96,8 @@ impl Parser {
 }
 
 fn remove_marks(text: &str, marks: &[&str]) -> String {
-    let drop = |text: String, mark: &&str| text.replace(mark, "");
-    marks.iter().fold(text.to_owned(), drop)
+    let remove = |text: String, mark: &&str| text.replace(mark, "");
+    marks.iter().fold(text.to_owned(), remove)
 }
 
 fn list(text: &str) -> Option<Vec<PyValue>> {

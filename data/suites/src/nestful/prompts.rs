@@ -1,9 +1,9 @@
 //! Builds the direct prompt of a row, per model family.
 //!
 //! The benchmark's own prompts can be loaded from a file. They contain the special tokens of their
-//! models and are used as they are. The built-in templates have the same content in our own words
-//! and go through the model's chat template. Tools are JSON-encoded once, whereas the published
-//! scripts encode JSON text a second time; [`ToolsEncoding::Twice`] reproduces that.
+//! models and are used unchanged. The built-in templates have the same content in our own words and
+//! are rendered with the model's chat template. Tools are JSON-encoded once, whereas the published
+//! scripts encode the JSON text again; [`ToolsEncoding::Twice`] reproduces that.
 
 use std::path::Path;
 
@@ -22,16 +22,16 @@ use super::templates::{TemplateFill, built_in_templates};
 #[derive(Debug, Clone)]
 pub struct PromptSet {
     templates: IndexMap<String, String>,
-    /// `None` if the file does not mention examples: its prompts show none.
+    /// `None` if the file does not specify examples: its prompts then show none.
     examples: Option<Vec<PromptExample>>,
-    is_own: bool,
+    is_built_in: bool,
 }
 
 /// Options of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptOptions {
-    /// Number of examples, the first ones of the set; 0, 1 and 3 in the paper. No examples are
-    /// shown if the set has none ([`PromptSet::has_examples`]).
+    /// Number of examples to show, from the start of the set; 0, 1 or 3 in the paper. No examples
+    /// are shown if the set has none ([`PromptSet::has_examples`]).
     pub n_examples: usize,
     /// The encoding of the tools.
     pub tools: ToolsEncoding,
@@ -72,7 +72,7 @@ impl PromptSet {
                 .map(|(family, template)| (family.to_owned(), template))
                 .collect(),
             examples: Some(PromptExample::built_in()),
-            is_own: true,
+            is_built_in: true,
         }
     }
 
@@ -118,7 +118,7 @@ impl PromptSet {
         Ok(Self {
             templates,
             examples: examples.transpose()?,
-            is_own: false,
+            is_built_in: false,
         })
     }
 
@@ -144,8 +144,8 @@ impl PromptSet {
         })
     }
 
-    /// Functions that the first `n_examples` examples call, but neither the row nor the examples
-    /// specify. The prompt of the row calls them without describing them.
+    /// The functions that the first `n_examples` examples call, but that neither the row nor the
+    /// examples specify. The prompt of the row calls them without describing them.
     pub fn unspecified_tools(&self, row: &NestfulRow, n_examples: usize) -> Vec<&str> {
         let examples = self.first_examples(n_examples).unwrap_or_default();
         let is_known = |example: &PromptExample, name: &str| {
@@ -159,8 +159,8 @@ impl PromptSet {
         called_names.collect()
     }
 
-    /// Builds the prompt of a row. Functions that an example calls and the row lacks are appended
-    /// to the row's tools if the examples specify them.
+    /// Builds the prompt of a row. Functions that an example calls and the row does not have are
+    /// appended to the row's tools, if the examples specify them.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl PromptSet {
             let hint = did_you_mean(family, families.iter().copied());
             let families = families.join(", ");
             let reason =
-                format!("no template for {family:?}{hint}; available families: {families}");
+                format!("no template for {family:?}; available families: {families}{hint}");
             NestfulError::Prompts { reason }
         })?;
         let examples = self.first_examples(options.n_examples)?;
@@ -187,20 +187,20 @@ impl PromptSet {
             query: &row.input,
         };
         let text = filling.fill(template);
-        Ok(if self.is_own {
+        Ok(if self.is_built_in {
             NestfulPrompt::Chat(Conversation::new(vec![Message::new(Role::User, text)]))
         } else {
             NestfulPrompt::Raw(text)
         })
     }
 
-    /// The notation of a family's examples. The published ones for ToolACE are lists, although the
-    /// prompt asks for Python calls.
+    /// The notation of a family's examples. The published examples for ToolACE are lists, although
+    /// the prompt asks for Python calls.
     fn example_form(&self, family: &str) -> ExampleForm {
         match parser_of_family(family) {
             Parser::Hermes => ExampleForm::Tagged,
-            Parser::Xlam if self.is_own || family.ends_with("-fc-r") => ExampleForm::ToolCalls,
-            Parser::ToolAce if self.is_own => ExampleForm::PythonCalls,
+            Parser::Xlam if self.is_built_in || family.ends_with("-fc-r") => ExampleForm::ToolCalls,
+            Parser::ToolAce if self.is_built_in => ExampleForm::PythonCalls,
             _ => ExampleForm::List,
         }
     }
@@ -240,7 +240,7 @@ fn check_template(family: &str, template: &PyValue) -> Result<String, NestfulErr
     }
 }
 
-/// The tools, followed by the tools that the examples call and the list lacks, each once.
+/// The tools, followed by the tools that the examples call and that are not in the list, each once.
 fn with_tools_of<'t>(examples: &'t [PromptExample], tools: &'t [ToolSpec]) -> Vec<&'t ToolSpec> {
     let mut all_tools: Vec<&ToolSpec> = tools.iter().collect();
     for tool in examples.iter().flat_map(|example| &example.tools) {

@@ -1,9 +1,10 @@
 //! Runs sequences of calls with the benchmark's own Python functions, in the sandbox.
 //!
-//! The folder is the user's copy of the benchmark's `data_v2/executable_functions`: a file of
+//! The folder is the user's copy of the benchmark's `data_v2/executable_functions`: a file with the
 //! arithmetic functions, one file per other function, and the map from names to files. A sequence
-//! runs in one process, because a function may modify the result of another. Sequences of only
-//! arithmetic functions run in this process, which has the same functions and avoids the start-up.
+//! runs in one process, because a function may modify the result of another function. Sequences of
+//! only arithmetic functions run in the calling process, which has the same functions and avoids
+//! the start-up time.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +62,8 @@ impl PythonTools {
         let mut named_files: Vec<_> = files.iter().collect();
         named_files.sort();
         for (name, file) in named_files {
-            let is_there = regular_file::is_there(&folder.join(file));
-            if is_there.map_err(|error| unusable(format!("{file}: {error}")))? {
+            let exists = regular_file::is_there(&folder.join(file));
+            if exists.map_err(|error| unusable(format!("{file}: {error}")))? {
             } else {
                 return Err(unusable(format!(
                     "{FUNCTION_MAP_FILE} maps {name} to {file}, which does not exist"
@@ -74,14 +75,14 @@ impl PythonTools {
             folder,
             files,
             limits: Limits {
-                // Some of the functions load PyTorch.
+                // Some functions load PyTorch.
                 memory_bytes: 8 << 30,
                 ..Limits::default()
             },
         })
     }
 
-    /// Sets other limits per sequence; the published scorer's is ten seconds.
+    /// Sets other limits per sequence; the published scorer's limit is ten seconds.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -158,8 +159,8 @@ impl ToolRunner for PythonTools {
             .run_script(SCRIPT, &self.request(sequence), folder, &self.limits)
             .map_err(runner_fault)?;
         match outcome.result {
-            // A failure of the process is attributed to the sequence, because the failing call is
-            // unknown.
+            // A failure of the process is attributed to the sequence, because it is unknown which
+            // call failed.
             Err(failure) => Ok(Execution::Failed(CallFailure {
                 call_idx: sequence.calls.len().saturating_sub(1),
                 reason: failure.to_string(),
@@ -173,7 +174,7 @@ impl ToolRunner for PythonTools {
     }
 }
 
-/// The script's result.
+/// Parses the script's result.
 fn parse_execution(answer: &PyValue) -> Result<Execution, NestfulError> {
     if let Some(value) = answer.get("value") {
         return Ok(Execution::Value(decode_marks(value.clone())));
@@ -187,13 +188,11 @@ fn parse_execution(answer: &PyValue) -> Result<Execution, NestfulError> {
             call_idx,
             reason: reason.to_owned(),
         })),
-        _ => Err(runner_fault(format!(
-            "an answer of another form: {answer:?}"
-        ))),
+        _ => Err(runner_fault(format!("unexpected result: {answer:?}"))),
     }
 }
 
-/// The value that the script marked because JSON cannot represent it.
+/// Decodes a value that the script marked, because JSON cannot represent it.
 fn decode_marks(value: PyValue) -> PyValue {
     let unmark_all = |items: Vec<PyValue>| items.into_iter().map(decode_marks).collect();
     match value {

@@ -1,10 +1,10 @@
-//! A ReAct loop of thoughts, calls and results as a state machine, without a model or a process: it
-//! emits requests and is fed the results.
+//! A ReAct loop of thoughts, calls and results, as a state machine without a model or a process: it
+//! emits requests, and the caller feeds it the results.
 //!
 //! The paper's loop has no published code; this one follows its description: no examples, at most
 //! ten steps, one call per step with values instead of references, and a win if the last result
-//! equals the gold answer. Model output is never an error: unparsable or failing calls are answered
-//! with the reason, and the loop continues.
+//! equals the gold answer. Model output is never an error: if a call cannot be parsed or fails, the
+//! loop shows the reason to the model and continues.
 
 use tooltune_json::python::{PyDict, PyValue, dumps};
 use tooltune_template::{Conversation, Message, Role};
@@ -26,7 +26,7 @@ pub struct ReactLimits {
     pub max_steps: usize,
     /// Maximum number of tokens per turn.
     pub max_new_tokens: usize,
-    /// Maximum number of characters shown of a result.
+    /// Maximum number of characters of a result to show.
     pub max_observation_characters: usize,
 }
 
@@ -72,7 +72,7 @@ pub struct ReactOutcome {
 pub struct ReactStep {
     /// The text as generated.
     pub text: String,
-    /// The result of its call or the error; `None` for a step that finishes.
+    /// The result of its call, or the error; `None` for a step that finishes.
     pub result: Option<Result<PyValue, String>>,
     /// Whether a call or a finish could be parsed.
     pub is_readable: bool,
@@ -130,7 +130,7 @@ impl<'r> ReactLoop<'r> {
         react_loop
     }
 
-    /// The next request; unchanged until the loop is fed.
+    /// The next request. It stays the same until the loop is fed.
     pub fn next(&self) -> ReactRequest {
         match &self.next {
             NextAction::Generate => ReactRequest::Generate {
@@ -210,7 +210,7 @@ impl<'r> ReactLoop<'r> {
     }
 
     /// Binds arguments by name, because the model sees the specifications with parameter names, and
-    /// adds the label that a single call does not need.
+    /// adds the label, which the model does not write for a single call.
     fn bind(&self, mut call: PyDict) -> Result<Sequence, CallFailure> {
         let label = PyValue::Text("$var_1".to_owned());
         call.insert("label".to_owned(), label);
@@ -263,8 +263,9 @@ enum ParsedStep {
     Unreadable,
 }
 
-/// The first line that starts an action or a finish decides; a text with neither may be a bare
-/// call. The text after the call is ignored, because models continue with invented results.
+/// Parses a step: the first line that starts an action or a finish decides which. Without such a
+/// line, the text may be a bare call. The text after the call is ignored, because models continue
+/// with made-up results.
 fn read_step(text: &str) -> ParsedStep {
     let mut position = 0;
     for line in text.split_inclusive('\n') {

@@ -39,7 +39,7 @@ pub struct ReactReport {
     pub steps: Estimate,
 }
 
-/// Scores a loop. Without a successful call there is no win.
+/// Scores a loop. A loop without a successful call does not win.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 //! Runs the gold calls before any prediction, because a gold sequence that does not compute its own
-//! answer measures nothing.
+//! answer cannot measure predictions.
 //!
 //! Some gold sequences of the benchmark use the network, the clock or random numbers.
 
@@ -15,9 +15,9 @@ use super::sequence::Binding;
 pub enum GoldReplay {
     /// It computes the gold answer, by the published or by the strict comparison.
     Wins,
-    /// The runner lacks some tools of the row.
+    /// The runner does not have some tools of the row.
     NeedsTools,
-    /// It computes another answer, or none.
+    /// It computes a different answer, or none.
     Fails {
         /// The computed answer or the error.
         reason: String,

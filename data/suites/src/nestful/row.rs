@@ -1,7 +1,7 @@
 //! A NESTFUL row: a question, the gold calls, the available tools and the answer.
 //!
-//! Two spellings exist of nearly everything: `output_parameters` was `output_parameter` until the
-//! spring of 2025, and one distribution stores output, tools and gold answer as JSON strings.
+//! Nearly everything exists in two formats: `output_parameters` was called `output_parameter` until
+//! the spring of 2025, and one distribution stores output, tools and gold answer as JSON strings.
 //! Values are Python values, because calls are executed and printed as in Python.
 
 use tooltune_json::python::{PyDict, PyValue, dumps, loads};
@@ -28,7 +28,8 @@ pub struct NestfulRow {
 pub struct ToolSpec {
     /// Name of the function.
     pub name: String,
-    /// The parameters in the order of the specification, which may differ from the function's.
+    /// The parameters in the order of the specification, which may differ from the order of the
+    /// function.
     pub parameters: Vec<String>,
     /// Names of the outputs; a function without exactly one output cannot be called.
     pub outputs: Vec<String>,
@@ -48,7 +49,7 @@ impl NestfulRow {
         let row = Fields::new(row, "the line")?;
         let (output, output_is_text) = row.json("output")?;
         let (tools, tools_is_text) = row.json("tools")?;
-        // If calls and tools are values, a string answer is the answer itself.
+        // If calls and tools are values, a string is the answer itself, not JSON text.
         let gold_answer = if output_is_text || tools_is_text {
             row.json("gold_answer")?.0
         } else {
@@ -111,7 +112,8 @@ impl ToolSpec {
     ///
     /// # Errors
     ///
-    /// The value is not a list of objects with a `name` and `output_parameters` in either spelling.
+    /// The value is not a list of objects with a `name` and `output_parameters` (or
+    /// `output_parameter`).
     pub fn list(specs: &PyValue, field: &str) -> Result<Vec<Self>, NestfulError> {
         let specs = list(specs, field)?.iter().enumerate();
         specs
@@ -158,7 +160,7 @@ fn wrong_type(field: String, value: &PyValue, expected: &'static str) -> Nestful
     }
 }
 
-/// The fields of an object, with its path.
+/// The fields of an object, and its path.
 struct Fields<'v> {
     path: String,
     fields: &'v PyDict,

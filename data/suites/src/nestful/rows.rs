@@ -1,7 +1,7 @@
 //! Reads NESTFUL rows one at a time, and writes them.
 //!
 //! An error contains file, line and field, and the reader continues at the next line, so that a
-//! caller can list all errors of a file.
+//! caller can list all errors in a file.
 
 use tooltune_apis::{TextLines, ToolsError};
 use tooltune_json::python::loads;

@@ -27,7 +27,7 @@ pub trait ToolRunner: Debug {
     /// Whether the runner has the function.
     fn can_run(&self, name: &str) -> bool;
 
-    /// Runs the calls in order, passing results on as objects, and stops if one fails or the time
+    /// Runs the calls in order, and passes results on as objects. Stops if a call fails or the time
     /// limit is reached (ten seconds in the published scorer).
     ///
     /// # Errors
@@ -37,18 +37,18 @@ pub trait ToolRunner: Debug {
 }
 
 impl NestfulRow {
-    /// Whether a runner has all tools that the row may call: the available tools and those of the
-    /// gold calls.
+    /// Whether a runner has all tools that the row may call: the available tools and the tools of
+    /// the gold calls.
     ///
-    /// This depends only on the row, not on the tools that a prediction uses, so that the same rows
-    /// have a result for every model.
+    /// This depends only on the row, not on the tools that a prediction uses, so the same rows have
+    /// a result for every model.
     pub fn is_runnable(&self, runner: &dyn ToolRunner) -> bool {
-        let offered = self.tools.iter().map(|tool| tool.name.as_str());
+        let available = self.tools.iter().map(|tool| tool.name.as_str());
         let gold = self
             .output
             .iter()
             .filter_map(|call| call.get("name")?.as_text());
-        offered.chain(gold).all(|name| runner.can_run(name))
+        available.chain(gold).all(|name| runner.can_run(name))
     }
 }
 
@@ -96,7 +96,8 @@ fn run_call(call: &BoundCall, results: &[PyValue]) -> Result<PyValue, String> {
     tool.run(&arguments).map_err(|error| error.to_string())
 }
 
-/// The keyword arguments in the order of the function's parameters after the positional ones.
+/// The keyword arguments, in the order of the function's parameters that follow the positional
+/// ones.
 fn keywords_in_order<'c>(
     tool: &MathTool,
     call: &'c BoundCall,
@@ -105,8 +106,8 @@ fn keywords_in_order<'c>(
         .parameters
         .get(call.positional.len()..)
         .unwrap_or_default();
-    let is_open = |keyword: &str| parameters.contains(&keyword);
-    if let Some((keyword, _)) = call.keywords.iter().find(|(keyword, _)| !is_open(keyword)) {
+    let is_free = |keyword: &str| parameters.contains(&keyword);
+    if let Some((keyword, _)) = call.keywords.iter().find(|(keyword, _)| !is_free(keyword)) {
         return Err(format!(
             "{} takes no further argument {keyword:?}",
             call.name

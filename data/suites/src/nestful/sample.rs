@@ -1,4 +1,4 @@
-//! Scores one completion of a row: matches of texts, and whether the calls compute the answer.
+//! Scores one completion of a row: matching texts, and whether the calls compute the answer.
 //!
 //! A completion that cannot be parsed or executed is never an error: it scores zero.
 
@@ -40,7 +40,7 @@ pub struct SampleScore {
     pub gold_dag: DagStatistics,
 }
 
-/// The texts `argument = value` of a function's last call.
+/// The texts `argument = value` for a function's last call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotTexts {
     /// The gold slots; empty if the function is not called.
@@ -55,12 +55,13 @@ pub struct SlotTexts {
 pub enum Win {
     /// The calls were run, or there were none.
     Scored {
-        /// By position and the published comparison; `None` if the published scorer fails.
+        /// By position and the published comparison; `None` if the published scorer fails with an
+        /// error.
         official: Option<bool>,
         /// By name and the strict comparison.
         strict: bool,
     },
-    /// The runner lacks some tools of the row.
+    /// The runner does not have some tools of the row.
     NeedsTools,
     /// The gold calls do not compute the gold answer.
     GoldFails,
@@ -73,7 +74,7 @@ impl Win {
         strict: false,
     };
 
-    /// Whether the published rules give a win; a failure of the published scorer counts as no win.
+    /// Whether it is a win by the published rules; a failure of the published scorer is not a win.
     /// `None` if not scored.
     pub fn official(self) -> Option<bool> {
         match self {
@@ -82,7 +83,7 @@ impl Win {
         }
     }
 
-    /// Whether the strict rules give a win; `None` if not scored.
+    /// Whether it is a win by the strict rules; `None` if not scored.
     pub fn strict(self) -> Option<bool> {
         match self {
             Self::Scored { strict, .. } => Some(strict),
@@ -91,7 +92,8 @@ impl Win {
     }
 }
 
-/// Scores one completion. The gold calls are assumed to replay; [`super::score_rows`] checks that.
+/// Scores one completion. It is assumed that the gold calls compute the gold answer;
+/// [`super::score_rows`] checks this.
 ///
 /// # Errors
 ///
@@ -100,7 +102,7 @@ impl Win {
 ///
 /// # Source
 ///
-/// NESTFUL, section 4.2, and the published scorer for everything that the paper leaves open.
+/// NESTFUL, section 4.2; the published scorer for everything that the paper does not specify.
 pub fn score_sample(
     row: &NestfulRow,
     completion: &str,

@@ -1,8 +1,8 @@
-//! Builds an executable sequence from calls as written: labels resolved, arguments bound.
+//! Builds an executable sequence from calls as written: resolves labels and binds arguments.
 //!
-//! Errors that can be detected without running a function are found here. A sequence with such a
-//! call has no result, as in the published scorer, which detects the error when it reaches the
-//! call.
+//! Errors that can be detected without running a function are found here. A sequence with such an
+//! error has no result. The same is true in the published scorer, which detects the error when it
+//! reaches the call.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub enum Binding {
     Name,
 }
 
-/// Calls in order; the result of the sequence is that of the last call.
+/// Calls in order; the result of the sequence is the result of its last call.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     /// The calls, at least one.
@@ -60,8 +60,8 @@ pub struct CallFailure {
 impl Sequence {
     /// Binds calls to the available tools.
     ///
-    /// A string of the form `$..$`, or one that starts with `$var`, is a reference if it is an
-    /// argument itself; inside a list or an object it is a string.
+    /// A string of the form `$..$`, or one that starts with `$var`, is a reference if it is a whole
+    /// argument; inside a list or an object it is a string.
     ///
     /// # Errors
     ///
@@ -144,8 +144,8 @@ impl<'c> CallParts<'c> {
     }
 }
 
-/// The content between the marks of a reference: `var_1.result`. A lone mark has empty content,
-/// which matches no output.
+/// The content between the dollar signs of a reference: `var_1.result`. A single dollar sign has
+/// empty content, which matches no output.
 pub(super) fn reference(text: &str) -> Option<&str> {
     let label = text.strip_prefix('$')?;
     match label.strip_suffix('$') {

@@ -94,7 +94,7 @@ const LIST: &str =
     "Write one JSON list of objects with the keys name, label and arguments, and nothing else.";
 
 /// The model families with a built-in template, named after the parsers of their answers. The first
-/// one is for all other models.
+/// one is used for all other models.
 pub fn built_in_families() -> impl Iterator<Item = &'static str> {
     FORMATS.into_iter().map(|(family, _)| family)
 }

@@ -2,10 +2,11 @@
 
 use super::{Pair, PairedOptions};
 use crate::bootstrap::{Estimate, percentile_interval, resampled_means};
-use crate::intervals::{MANY, Scale, Summands, student};
+use crate::intervals::{MIN_BOOTSTRAP_SAMPLES, Scale, Summands, student};
 
-/// Above this p value a difference may be chance, and its interval is extended to contain 0.
-const CHANCE: f64 = 0.05;
+/// With a larger p value the difference may be due to chance, and its interval is extended to
+/// contain 0.
+const SIGNIFICANCE_LEVEL: f64 = 0.05;
 
 /// The difference of the means with its 95 % interval.
 pub(super) fn difference(
@@ -25,20 +26,20 @@ pub(super) fn difference(
     } else {
         few_pairs_interval(pairs, observed, is_plain)
     };
-    if p > CHANCE {
+    if p > SIGNIFICANCE_LEVEL {
         difference.low = difference.low.min(0.0);
         difference.high = difference.high.max(0.0);
     }
     difference
 }
 
-/// Whether there are many pairs that do not all differ by the same amount.
+/// Whether there are enough pairs, and they do not all differ by the same amount.
 fn can_be_resampled(pairs: &[Pair]) -> bool {
     let are_equal = |pair: &[Pair]| {
         let [one, other] = pair else { return true };
         one.weights == other.weights && (one.flip.gain() - other.flip.gain()).abs() < 1e-12
     };
-    pairs.len() >= MANY && !pairs.windows(2).all(are_equal)
+    pairs.len() >= MIN_BOOTSTRAP_SAMPLES && !pairs.windows(2).all(are_equal)
 }
 
 /// The differences of the resamples in which both means are defined.
@@ -58,10 +59,10 @@ fn resampled_differences(pairs: &[Pair], is_plain: bool, options: PairedOptions)
     resampled.filter_map(difference).collect()
 }
 
-/// One of the two means.
+/// The ratio of one of the two systems.
 struct SystemRatio {
     estimate: Estimate,
-    /// Contribution of each sample to the deviation of the mean.
+    /// The contribution of each sample to the deviation of the ratio.
     residuals: Vec<f64>,
     are_shares: bool,
 }
@@ -81,8 +82,8 @@ impl SystemRatio {
     }
 }
 
-/// The interval from the intervals of the two means and their correlation, or Student's if scores
-/// are not in 0..=1.
+/// Computes the interval from the intervals of the two means and their correlation, or Student's
+/// interval if scores are not in 0..=1.
 ///
 /// # Source
 ///
@@ -143,7 +144,7 @@ fn correlation(first: &[f64], other: &[f64], are_rates: bool) -> f64 {
     }
     let n = first.len() as f64;
     let corrected = match are_rates && products > 0.0 {
-        // The continuity correction of half a sample, in residuals divided by their number.
+        // The continuity correction is half a sample, in residuals divided by their number.
         true => (products - 0.5 / (n * n)).max(0.0),
         false => products,
     };

@@ -1,8 +1,8 @@
 //! Compares the scores of two systems on the same samples: difference, interval and p value.
 //!
-//! Samples are paired by id, so that the difficulty of a sample affects both sides and cancels. The
+//! Samples are paired by id, so the difficulty of a sample affects both sides and cancels. The
 //! difference of two systems can therefore be significant although their intervals overlap. Ids
-//! keep the order of the first system, so that the result depends only on the scores and the seed.
+//! are in the order of the first system, so the result depends only on the scores and the seed.
 
 mod difference;
 mod swaps;
@@ -48,9 +48,9 @@ impl SampleScore {
 /// How resamples are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairedOptions {
-    /// Number of resamples for the interval of many samples, and of random swaps for the p value if
-    /// there are too many swaps to enumerate. In the latter case p is at least 1 / (n_resamples +
-    /// 1).
+    /// Number of resamples for the interval of many samples, and number of random swaps for the p
+    /// value if there are too many swaps to enumerate. In the latter case p is at least 1 /
+    /// (n_resamples + 1).
     pub n_resamples: usize,
     /// Seed of the draws.
     pub seed: u64,
@@ -90,7 +90,7 @@ pub struct PairedComparison {
     /// Mean of the second system minus mean of the first, with its 95 % interval.
     pub difference: Estimate,
     /// Two-sided p value: the probability of a difference at least as large if, for each sample, it
-    /// were random which system got which of its two scores.
+    /// were random which system has which of the two scores.
     pub p: f64,
     /// Samples with a higher score in the second system, in order. Higher is better unless the
     /// metric is one where lower is better.
@@ -153,13 +153,13 @@ pub enum PairedError {
 /// Compares two systems by their mean scores on the same samples, in any order.
 ///
 /// The p value is from a permutation test: the fraction of all ways to swap the two scores of
-/// samples whose difference is at least as large as the observed one. The test is exact for rates
-/// (McNemar's exact test), for up to 30 differing samples, and for more if the scores are multiples
-/// of a common fraction. Otherwise random swaps are drawn, and the observed difference counts as
-/// one of them. With 6 samples p is at least 2/64.
+/// samples for which the difference is at least as large as the observed one. The test is exact for
+/// rates (McNemar's exact test), for up to 30 differing samples, and for more samples if the scores
+/// are multiples of a common fraction. Otherwise random swaps are drawn, and the observed
+/// difference counts as one of them. With 6 samples p is at least 2/64.
 ///
-/// With few samples the interval is computed from the intervals of the two means; with many it is
-/// the percentile interval of resampled differences. It contains 0 if p is above 0.05.
+/// With few samples the interval is computed from the intervals of the two means; with many samples
+/// it is the percentile interval of resampled differences. It contains 0 if p is above 0.05.
 ///
 /// # Errors
 ///
@@ -216,13 +216,13 @@ struct Pair {
 }
 
 impl Pair {
-    /// Weighted score and weight in the first system.
+    /// Weighted score and weight of the first system.
     fn before(&self) -> [f64; 2] {
         let weight = self.weights[0];
         [self.flip.before * weight, weight]
     }
 
-    /// Weighted score and weight in the second system.
+    /// Weighted score and weight of the second system.
     fn after(&self) -> [f64; 2] {
         let weight = self.weights[1];
         [self.flip.after * weight, weight]
@@ -285,14 +285,14 @@ fn by_id<'s>(
     for sample in scores {
         let SampleScore { id, score, weight } = sample;
         if !score.is_finite() || !weight.is_finite() || *weight < 0.0 {
-            let weighed = match weight {
+            let weighted = match weight {
                 1.0 => score.to_string(),
                 weight => format!("{score} with weight {weight}"),
             };
             return Err(PairedError::NotFinite {
                 set,
                 id: id.clone(),
-                score: weighed,
+                score: weighted,
             });
         }
         if by_id.insert(id.as_str(), sample).is_some() {

@@ -1,30 +1,30 @@
-//! The permutation test of paired scores. Under the null hypothesis it is random which system got
+//! The permutation test of paired scores. Under the null hypothesis it is random which system has
 //! which score.
 
 use super::{Pair, PairedOptions};
 use crate::bootstrap::SplitMix64;
 
 /// Maximum number of differing samples for which all swaps are enumerated, in two halves.
-const MOST_TRIED: usize = 30;
-/// The same maximum if the weights differ between the systems.
-const MOST_UNEVEN: usize = 15;
+const MAX_ENUMERATED: usize = 30;
+/// Maximum number of differing samples to enumerate if the weights differ between the systems.
+const MAX_ENUMERATED_UNEVEN: usize = 15;
 /// Largest common denominator of scores that is tried.
-const MOST_PARTS: u32 = 5_040;
+const MAX_DENOMINATOR: u32 = 5_040;
 /// Maximum number of additions for counting the swaps of integer gains.
-const MOST_ADDITIONS: u64 = 100_000_000;
+const MAX_ADDITIONS: u64 = 100_000_000;
 /// Maximum number of samples for which 2^-n does not underflow.
-const MOST_EXACT: usize = 1_000;
+const MAX_EXACT_BINOMIAL: usize = 1_000;
 /// Sums that differ by less than this fraction of their terms are treated as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// The smallest p value of `n` samples: all differences have the same sign.
+/// The smallest p value that `n` samples can have: all differences have the same sign.
 pub(super) fn least_p(n: usize) -> f64 {
     0.5_f64
         .powi(i32::try_from(n).unwrap_or(i32::MAX) - 1)
         .min(1.0)
 }
 
-/// The fraction of swaps whose difference is at least as large as the observed one.
+/// The fraction of swaps for which the difference is at least as large as the observed one.
 pub(super) fn p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     if !pairs.iter().all(Pair::is_even) {
         return ratio_p_value(pairs, options);
@@ -54,10 +54,10 @@ fn sign_flips(gains: &[f64], options: PairedOptions) -> f64 {
         let n_better = gains.iter().filter(|gain| **gain > 0.0).count();
         return mcnemar(n_better, gains.len() - n_better);
     }
-    if gains.len() <= MOST_TRIED {
+    if gains.len() <= MAX_ENUMERATED {
         return exact_signs(&gains);
     }
-    match whole_numbers(&gains) {
+    match as_integers(&gains) {
         Some(numbers) => exact_grid_signs(&numbers),
         None => sampled_signs(&gains, options),
     }
@@ -74,7 +74,7 @@ fn mcnemar(n_better: usize, n_worse: usize) -> f64 {
     if 2 * n_fewer == n {
         return 1.0;
     }
-    if n <= MOST_EXACT {
+    if n <= MAX_EXACT_BINOMIAL {
         // Probabilities that 0, 1, … samples differ in one direction.
         let mut probability = 0.5_f64.powi(n as i32);
         let mut tail = 0.0;
@@ -104,16 +104,16 @@ fn exact_signs(gains: &[f64]) -> f64 {
     }
     let (left_half, right) = gains.split_at(gains.len() / 2);
     let (left_half, right) = (sorted_sums(left_half), sorted_sums(right));
-    // As the left sum grows, more of the right sums reach the bound with it.
+    // As the left sum grows, more right sums reach the bound together with it.
     let mut n_right_sums = right.len();
-    let mut n_as_far = 0_u64;
+    let mut n_reaching = 0_u64;
     for sum in &left_half {
         while n_right_sums > 0 && sum + right[n_right_sums - 1] >= observed {
             n_right_sums -= 1;
         }
-        n_as_far += (right.len() - n_right_sums) as u64;
+        n_reaching += (right.len() - n_right_sums) as u64;
     }
-    2.0 * n_as_far as f64 / (left_half.len() as f64 * right.len() as f64)
+    2.0 * n_reaching as f64 / (left_half.len() as f64 * right.len() as f64)
 }
 
 fn sorted_sums(gains: &[f64]) -> Vec<f64> {
@@ -127,17 +127,18 @@ fn sorted_sums(gains: &[f64]) -> Vec<f64> {
     sums
 }
 
-/// The gains as integer multiples of a common fraction, if there are few enough sums to count.
-fn whole_numbers(gains: &[f64]) -> Option<Vec<i64>> {
-    (1..=MOST_PARTS).find_map(|parts| {
+/// The gains as integer multiples of a common fraction, if the number of sums is small enough to
+/// count.
+fn as_integers(gains: &[f64]) -> Option<Vec<i64>> {
+    (1..=MAX_DENOMINATOR).find_map(|parts| {
         let numbers = gains.iter().map(|gain| {
             let scaled = gain * f64::from(parts);
-            let is_whole = (scaled - scaled.round()).abs() <= ROUNDING * scaled.abs().max(1.0);
-            (is_whole && scaled.abs() < 1e9).then_some(scaled.round() as i64)
+            let is_integer = (scaled - scaled.round()).abs() <= ROUNDING * scaled.abs().max(1.0);
+            (is_integer && scaled.abs() < 1e9).then_some(scaled.round() as i64)
         });
         let numbers: Vec<i64> = numbers.collect::<Option<_>>()?;
         let total: u64 = numbers.iter().map(|number| number.unsigned_abs()).sum();
-        (total.saturating_mul(numbers.len() as u64) <= MOST_ADDITIONS).then_some(numbers)
+        (total.saturating_mul(numbers.len() as u64) <= MAX_ADDITIONS).then_some(numbers)
     })
 }
 
@@ -146,24 +147,27 @@ fn exact_grid_signs(numbers: &[i64]) -> f64 {
     let total: u64 = numbers.iter().map(|number| number.unsigned_abs()).sum();
     let observed = numbers.iter().sum::<i64>().unsigned_abs();
     // Probability of each sum of the positive gains.
-    let mut likely = vec![0.0; total as usize + 1];
-    likely[0] = 1.0;
+    let mut probabilities = vec![0.0; total as usize + 1];
+    probabilities[0] = 1.0;
     let mut max_sum = 0;
     for number in numbers {
         let number = number.unsigned_abs() as usize;
         max_sum += number;
         for sum in (0..=max_sum).rev() {
             let with = if sum >= number {
-                likely[sum - number]
+                probabilities[sum - number]
             } else {
                 0.0
             };
-            likely[sum] = 0.5 * (likely[sum] + with);
+            probabilities[sum] = 0.5 * (probabilities[sum] + with);
         }
     }
-    let sums = likely.iter().zip(0_u64..);
-    let as_far = sums.filter(|(_, sum)| (2 * sum).abs_diff(total) >= observed);
-    as_far.map(|(likely, _)| likely).sum::<f64>().min(1.0)
+    let sums = probabilities.iter().zip(0_u64..);
+    let n_reaching_swaps = sums.filter(|(_, sum)| (2 * sum).abs_diff(total) >= observed);
+    n_reaching_swaps
+        .map(|(probabilities, _)| probabilities)
+        .sum::<f64>()
+        .min(1.0)
 }
 
 /// Random sums of signs; the observed one counts as one of them.
@@ -173,7 +177,7 @@ fn sampled_signs(gains: &[f64], options: PairedOptions) -> f64 {
     let mut draws = SplitMix64 {
         state: options.seed,
     };
-    let is_as_far = |_: &usize| {
+    let reaches_observed = |_: &usize| {
         let sum: f64 =
             gains
                 .chunks(64)
@@ -187,16 +191,16 @@ fn sampled_signs(gains: &[f64], options: PairedOptions) -> f64 {
                 .sum();
         sum.abs() >= observed
     };
-    let n_as_far = (0..options.n_resamples).filter(is_as_far).count();
-    sampled_p_value(n_as_far, options, gains.len())
+    let n_reaching = (0..options.n_resamples).filter(reaches_observed).count();
+    sampled_p_value(n_reaching, options, gains.len())
 }
 
-fn sampled_p_value(n_as_far: usize, options: PairedOptions, n_differing: usize) -> f64 {
-    let p_value = (n_as_far + 1) as f64 / (options.n_resamples + 1) as f64;
+fn sampled_p_value(n_reaching: usize, options: PairedOptions, n_differing: usize) -> f64 {
+    let p_value = (n_reaching + 1) as f64 / (options.n_resamples + 1) as f64;
     p_value.max(least_p(n_differing))
 }
 
-/// The test of ratios whose weights differ between the systems, such as turns weighted by the
+/// The test for ratios whose weights differ between the systems, such as turns weighted by the
 /// number of calls that each system made.
 fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     let both = |pair: &Pair| [pair.before(), pair.after()];
@@ -225,25 +229,28 @@ fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     let Some(observed) = difference(sums(&|_| false)) else {
         return 1.0;
     };
-    // Skip swaps after which one system has no weighted sample.
-    let is_as_far = |is_swapped: &dyn Fn(usize) -> bool| {
+    // Skip swaps after which a system has no sample with a weight.
+    let reaches_observed = |is_swapped: &dyn Fn(usize) -> bool| {
         difference(sums(is_swapped)).is_none_or(|resampled| resampled >= observed - ROUNDING)
     };
     let n = differing_pairs.len();
-    if n <= MOST_UNEVEN {
+    if n <= MAX_ENUMERATED_UNEVEN {
         let n_swaps = 1_u64 << n;
-        let as_far = (0..n_swaps).filter(|swaps| is_as_far(&|idx| swaps >> idx & 1 == 1));
-        return as_far.count() as f64 / n_swaps as f64;
+        let n_reaching_swaps =
+            (0..n_swaps).filter(|swaps| reaches_observed(&|idx| swaps >> idx & 1 == 1));
+        return n_reaching_swaps.count() as f64 / n_swaps as f64;
     }
     let mut draws = SplitMix64 {
         state: options.seed,
     };
-    let mut n_as_far = 0;
+    let mut n_reaching = 0;
     for _ in 0..options.n_resamples {
         let words: Vec<u64> = (0..n.div_ceil(64)).map(|_| draws.next()).collect();
-        n_as_far += usize::from(is_as_far(&|idx| words[idx / 64] >> (idx % 64) & 1 == 1));
+        n_reaching += usize::from(reaches_observed(&|idx| {
+            words[idx / 64] >> (idx % 64) & 1 == 1
+        }));
     }
-    sampled_p_value(n_as_far, options, n)
+    sampled_p_value(n_reaching, options, n)
 }
 
 #[cfg(test)]
@@ -285,7 +292,7 @@ mod tests {
             if gains.iter().any(|gain| *gain != 0.0) {
                 assert!(is_near(exact_signs(&gains), expected), "halves: {row}");
             }
-            if let Some(numbers) = whole_numbers(&gains) {
+            if let Some(numbers) = as_integers(&gains) {
                 assert!(
                     is_near(exact_grid_signs(&numbers), expected),
                     "counted: {row}"
@@ -306,7 +313,7 @@ mod tests {
         assert_eq!([1, 2, 6].map(least_p), [1.0, 0.5, 0.03125]);
         // With too many samples to enumerate, the number of draws bounds p from below.
         let distinct_gains: Vec<f64> = (0..60).map(|n| 1.0 + f64::from(n).sqrt() / 10.0).collect();
-        assert_eq!(whole_numbers(&distinct_gains), None);
+        assert_eq!(as_integers(&distinct_gains), None);
         assert_eq!(sign_flips(&distinct_gains, OPTIONS), 1.0 / 10_001.0);
         let few_draws = PairedOptions {
             n_resamples: 10_000_000,
@@ -317,14 +324,14 @@ mod tests {
 
     #[test]
     fn many_gains_on_a_grid_are_counted_exactly_like_mcnemar() {
-        // Gains of two sizes, of which only one decides: the others cancel in pairs.
+        // Gains of two sizes. The small ones cancel in pairs, so only the large ones decide.
         let gains = |n_better: usize, n_worse: usize| {
             [vec![1.0 / 3.0; n_better], vec![-1.0 / 3.0; n_worse]].concat()
         };
-        let numbers = whole_numbers(&gains(60, 30)).expect("thirds");
+        let numbers = as_integers(&gains(60, 30)).expect("thirds");
         assert!(is_near(exact_grid_signs(&numbers), mcnemar(60, 30)));
         let mixed_gains = [gains(40, 20), vec![0.5, -0.25]].concat();
-        let numbers = whole_numbers(&mixed_gains).expect("twelfths");
+        let numbers = as_integers(&mixed_gains).expect("twelfths");
         let sampled = sampled_signs(&mixed_gains, OPTIONS);
         assert!((exact_grid_signs(&numbers) - sampled).abs() < 0.01);
     }

@@ -1,4 +1,4 @@
-//! Comparisons checked against values from other programs or a naive loop.
+//! Checks comparisons against values from other programs or a naive loop.
 
 use proptest::prelude::*;
 
@@ -119,7 +119,7 @@ fn swapping_the_systems_swaps_the_signs() {
 fn weights_make_the_mean_one_over_all_parts_of_the_samples() {
     // One turn of four calls, three turns of one call, and a turn with a weight only in the second
     // system.
-    let weighed = |scores: [(f64, f64); 5]| -> Vec<SampleScore> {
+    let weighted = |scores: [(f64, f64); 5]| -> Vec<SampleScore> {
         let all_scores = scores.into_iter().enumerate();
         let sample = |(n, (score, weight)): (usize, (f64, f64))| SampleScore {
             id: n.to_string(),
@@ -128,8 +128,8 @@ fn weights_make_the_mean_one_over_all_parts_of_the_samples() {
         };
         all_scores.map(sample).collect()
     };
-    let first = weighed([(0.25, 4.0), (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)]);
-    let second = weighed([(0.75, 4.0), (1.0, 1.0), (1.0, 1.0), (0.0, 1.0), (0.5, 2.0)]);
+    let first = weighted([(0.25, 4.0), (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)]);
+    let second = weighted([(0.75, 4.0), (1.0, 1.0), (1.0, 1.0), (0.0, 1.0), (0.5, 2.0)]);
     let comparison = compare_pairs(&first, &second, PairedOptions::default()).unwrap();
     assert_eq!(
         (comparison.before, comparison.after),
@@ -142,9 +142,9 @@ fn weights_make_the_mean_one_over_all_parts_of_the_samples() {
         (comparison.n, comparison.won.len(), comparison.lost.len()),
         (5, 2, 1)
     );
-    // Of the 16 swaps of the four differing samples, enumerated in Python.
+    // 12 of the 16 swaps of the four differing samples, enumerated in Python.
     assert_eq!(comparison.p, 12.0 / 16.0);
-    let zero_weights = weighed([(0.0, 0.0); 5]);
+    let zero_weights = weighted([(0.0, 0.0); 5]);
     let error = compare_pairs(&zero_weights, &second, PairedOptions::default()).unwrap_err();
     assert_eq!(error, PairedError::NothingCounts { set: "first" });
 }
@@ -186,7 +186,7 @@ fn interval_and_p_value_of_many_samples_equal_the_normal_distribution() {
     assert!((0.0004..0.003).contains(&comparison.p), "{}", comparison.p);
 }
 
-/// The definition of the interval, with a separate implementation of the resampling indices.
+/// The definition of the interval, with an independent implementation of the resampling indices.
 fn naive_difference(before: &[f64], after: &[f64], options: PairedOptions) -> Estimate {
     let n = before.len();
     let mut state = options.seed;

@@ -16,8 +16,8 @@ pub enum RetrievalError {
 /// Ranks of the gold documents of a query.
 ///
 /// The order of documents with equal scores is undefined, so each measure is its expected value
-/// over all their orders. An encoder that gives all documents the same score therefore scores as
-/// chance does, whichever documents come first in the index.
+/// over all their orders. An encoder that gives all documents the same score therefore scores at
+/// chance level, whichever documents come first in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankedGold {
     /// The groups of equal scores that contain gold documents, best first.
@@ -47,12 +47,12 @@ impl Tie {
         self.n_gold as f64 / self.n as f64
     }
 
-    /// Probabilities that the first gold document is the first, second, … of these.
+    /// Probabilities that the first gold document is the first, second, … document of the tie.
     fn first_gold(&self) -> impl Iterator<Item = f64> {
         let (n, n_gold) = (self.n, self.n_gold);
         let mut none_before = 1.0;
         (0..n).map(move |n_before| {
-            // If no more documents are left than gold ones, the next one is gold.
+            // If only gold documents are left, the next one is gold.
             let hit = (n_gold as f64 / (n - n_before) as f64).min(1.0);
             let rank_here = none_before * hit;
             none_before *= 1.0 - hit;
@@ -91,8 +91,8 @@ impl RankedGold {
         })
     }
 
-    /// Ranks documents by score, where document `i` has `scores[i]`, and finds the gold ones.
-    /// Scores less than `tie_width` below the highest score of a tie belong to that tie.
+    /// Ranks documents by score and finds the gold ones; document `i` has `scores[i]`. Scores less
+    /// than `tie_width` below the highest score of a tie belong to that tie.
     ///
     /// # Errors
     ///
@@ -155,7 +155,8 @@ impl RankedGold {
         self.recall_at(self.n_gold)
     }
 
-    /// 1 if a gold document is among the first `k`, otherwise 0; with ties, the probability of it.
+    /// 1 if a gold document is among the first `k`, otherwise 0. With ties, the probability of
+    /// this.
     pub fn accuracy_at(&self, k: usize) -> f64 {
         let Some(first_tie) = self.ties.first() else {
             return 0.0;
@@ -180,15 +181,15 @@ impl RankedGold {
         expected + 0.0
     }
 
-    /// Discounted cumulative gain of the first `k`, divided by that of the ideal ranking; gains are
-    /// 0 and 1.
+    /// Discounted cumulative gain of the first `k`, divided by the gain of the ideal ranking; gains are
+    /// 0 or 1.
     pub fn ndcg_at(&self, k: usize) -> f64 {
         let gain = |rank: usize| 1.0 / ((rank + 1) as f64).log2();
-        let of_tie = |tie: &Tie| -> f64 {
+        let tie_gain = |tie: &Tie| -> f64 {
             let ranks = tie.n_above + 1..=tie.n_above + tie.n_within(k);
             tie.tie_share() * ranks.map(gain).sum::<f64>()
         };
-        let gain_at: f64 = self.ties.iter().map(of_tie).sum();
+        let gain_at: f64 = self.ties.iter().map(tie_gain).sum();
         let best: f64 = (1..=self.n_gold.min(k)).map(gain).sum();
         if best == 0.0 {
             0.0
@@ -203,7 +204,8 @@ impl RankedGold {
         let mut n_found = 0;
         let mut sum = 0.0;
         for tie in &self.ties {
-            // Expected fraction of gold documents among a gold document's neighbours in its tie.
+            // Expected fraction of gold documents among the other documents of a gold document's
+            // tie.
             let others = (tie.n_gold - 1) as f64 / (tie.n - 1).max(1) as f64;
             sum += (0..tie.n_within(k))
                 .map(|n_before| {

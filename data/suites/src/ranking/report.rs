@@ -18,13 +18,13 @@ pub struct RetrievalMetrics<T> {
     pub recall_at_5: T,
     /// Recall among the first 10.
     pub recall_at_10: T,
-    /// Queries with a gold document in first place.
+    /// Fraction of queries with a gold document in first place.
     pub accuracy_at_1: T,
-    /// Queries with a gold document among the first 3.
+    /// Fraction of queries with a gold document among the first 3.
     pub accuracy_at_3: T,
-    /// Queries with a gold document among the first 5.
+    /// Fraction of queries with a gold document among the first 5.
     pub accuracy_at_5: T,
-    /// Queries with a gold document among the first 10.
+    /// Fraction of queries with a gold document among the first 10.
     pub accuracy_at_10: T,
     /// Mean reciprocal rank among the first 10.
     pub mrr_at_10: T,

@@ -1,6 +1,7 @@
-//! Averages the rows of a data set, with intervals, by depth, complexity and broken rule.
+//! Averages the rows of a data set, with intervals, overall and by depth, complexity and broken
+//! rule.
 //!
-//! Every mean is a macro mean over rows: a row with many leaves has the same weight as one with
+//! Every mean is a macro mean over rows: a row with many leaves has the same weight as a row with
 //! few. All rows are checked before any text is encoded, so that the distinct texts of the whole
 //! data set are encoded in one pass.
 
@@ -34,10 +35,10 @@ pub struct DatasetScore {
     /// Means over the rows, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
     #[serde(flatten)]
     pub overall: Metrics<Estimate>,
-    /// Means over the rows of each depth of the gold value, shallow first.
+    /// Means over the rows of each depth of the gold value; lower depths come first.
     pub by_depth: Vec<DepthScore>,
-    /// Means over thirds of the rows by schema complexity of the gold value, simple first; empty in
-    /// files of earlier versions.
+    /// Means over thirds of the rows by schema complexity of the gold value; simple ones come
+    /// first. Empty in files of earlier versions.
     #[serde(default)]
     pub by_complexity: Vec<ComplexityScore>,
     /// Number of rows that break each rule of the plain schema at least once.
@@ -75,7 +76,7 @@ pub struct ComplexityScore {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum GroupMean {
-    /// With its bootstrap 95 % interval, as written now.
+    /// With its bootstrap 95 % interval, as in files of this version.
     Estimate(Estimate),
     /// Without an interval, as in files of earlier versions.
     Value(f64),
@@ -121,7 +122,7 @@ pub fn score_dataset(
         .into_iter()
         .map(|row| row.score(&embeddings))
         .collect();
-    // All weights are integers or tenths; without rounding, the sum would depend on the key order.
+    // All weights are integers or tenths. Without rounding, the sum would depend on the key order.
     let tenths = |row: &SlotRow<'_>| (10.0 * schema_complexity(row.gold)).round() / 10.0;
     let complexities: Vec<f64> = rows.iter().map(tenths).collect();
     let overall = slot_means(&scores).ok_or(ScoreError::EmptyDataset)?;
@@ -161,8 +162,8 @@ fn by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
 
 /// Splits the rows into thirds by schema complexity of their gold value.
 ///
-/// Rows of equal complexity stay in the same third, so that the result does not depend on the row
-/// order. A third that becomes empty is omitted.
+/// Rows of equal complexity are in the same third, so that the result does not depend on the row
+/// order. A third without rows is omitted.
 fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexityScore> {
     let cuts = tercile_cuts(complexities);
     let third = |complexity: &f64| cuts.iter().filter(|cut| complexity > *cut).count();
@@ -181,7 +182,7 @@ fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexitySco
     thirds.values().map(group).collect()
 }
 
-/// The largest values of the first and second third.
+/// The largest values in the first and in the second third.
 fn tercile_cuts(values: &[f64]) -> [f64; 2] {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

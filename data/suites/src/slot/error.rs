@@ -1,10 +1,10 @@
-//! Errors of scoring a SLOT row or data set.
+//! Errors from scoring a SLOT row or data set.
 
 use crate::budgets::COMPARED_LEAVES;
 
 use crate::encoder::EncoderError;
 
-/// Scoring failed. A bad completion is never an error: it scores zero.
+/// An error that prevents scoring. A bad completion is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
     /// The row's JSON Schema is unusable: malformed, or with a reference to a missing or external
@@ -28,7 +28,7 @@ pub enum ScoreError {
     /// The similarity of texts could not be computed.
     #[error(transparent)]
     Encoder(#[from] EncoderError),
-    /// The vectors of this many leaves would exceed the memory.
+    /// The vectors of this many leaves would need too much memory.
     #[error(
         "{n} leaves differ from the gold value, but similarity is limited to {COMPARED_LEAVES} leaves; \
          split the value (COMPARED_LEAVES in docs/limits.md)"

@@ -17,7 +17,7 @@ pub fn leaves(value: &Value) -> Vec<(String, String)> {
     all_leaves
 }
 
-/// The text that represents a value in comparisons: strings unchanged, other scalars as JSON.
+/// The text of a value in comparisons: strings are unchanged, other scalars are written as JSON.
 ///
 /// A number without a fraction is written as an integer (`1887.0` as `1887`), because both are the
 /// same JSON number. Objects and arrays are written as JSON; only empty ones occur as leaves.

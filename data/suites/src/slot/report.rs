@@ -1,7 +1,7 @@
 //! Builds a before-and-after table of data set scores, in Markdown.
 //!
-//! Rows are plain data, so that a terminal can use another layout. If only one run has rows of some
-//! depth, the other shows a dash, never a zero.
+//! Rows are plain data, so that a terminal can use a different layout. If only one run has rows of
+//! some depth, the other run shows a dash, never a zero.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::row::Metrics;
 use super::suite::SUITE;
 use crate::bootstrap::Estimate;
 
-/// Metrics repeated for each depth, as indices into [`Metrics::NAMES`].
+/// Metrics that are repeated for each depth, as indices into [`Metrics::NAMES`].
 const DEPTH_COLUMNS: [usize; 4] = [1, 2, 3, 4];
 
 /// One line of the table: a metric over all rows, or over the rows of one depth.

@@ -28,14 +28,14 @@ pub struct RowScore {
     pub strict_keys: bool,
     /// Content similarity; zero if it does not parse.
     pub content: Agreement,
-    /// Agreement that counts only equal texts; zero if it does not parse.
+    /// Agreement for which only equal texts count; zero if it does not parse.
     pub exact: Agreement,
-    /// Whether it equals the gold as JSON: in any key order, with 1 equal to 1.0 but not to `"1"`.
+    /// Whether it equals the gold value as JSON: in any key order, and 1 equals 1.0 but not `"1"`.
     pub exact_match: bool,
     /// Depth of the gold value.
     pub gold_depth: usize,
     /// The rules of the plain schema that it breaks. The rule is `json` if it does not parse, and
-    /// `budget` if checking it exceeds the work limit.
+    /// `budget` if the check exceeds the work limit.
     pub violations: Vec<Violation>,
     /// Number of strings that break their `format` in a completion valid under the schema. As in
     /// the published schema accuracy, the metrics treat `format` as an annotation.
@@ -144,14 +144,14 @@ pub fn score_row(
     Ok(checked.score(&embeddings))
 }
 
-/// The schema checkers of earlier rows.
+/// The compiled checkers of schemas seen so far.
 pub(super) type Checkers = SchemaCache<RowCheckers>;
 
 #[derive(Debug)]
 pub(super) struct RowCheckers {
     plain: SchemaChecker,
     strict: SchemaChecker,
-    /// Present if the schema has formats.
+    /// A checker for formats, if the schema has any.
     formats: Option<SchemaChecker>,
 }
 
@@ -243,7 +243,7 @@ impl CheckedRow {
     }
 }
 
-/// The score of a completion that was not parsed or compared.
+/// The score of a completion that was not parsed or not compared.
 fn zero_score(rule: &str, error: &dyn Error, gold_depth: usize) -> RowScore {
     let violation = Violation {
         rule: rule.to_owned(),
@@ -338,7 +338,8 @@ mod tests {
     /// Invariant: The work of scoring one completion is bounded.
     #[test]
     fn a_completion_over_the_work_limit_fails_with_a_reason() {
-        // Definitions that lead to the same place twice, seen by what no memory helps with.
+        // Definitions that lead to the same place twice, with a keyword for which results cannot be
+        // cached.
         let mut definitions = json!({"d0": {"type": "object", "unevaluatedProperties": true}});
         for i in 1..=40 {
             let below = json!({"properties": {"a": {"$ref": format!("#/$defs/d{}", i - 1)}}});

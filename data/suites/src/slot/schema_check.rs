@@ -28,7 +28,7 @@ pub struct Violation {
     pub rule: String,
     /// JSON pointer to the offending value; empty for the root.
     pub path: String,
-    /// The requirement of the rule; the value itself is not repeated.
+    /// The requirement of the rule, without the value itself.
     pub message: String,
 }
 

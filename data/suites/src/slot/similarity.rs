@@ -1,8 +1,8 @@
 //! Computes precision, recall and F1 over the leaves of two values, by similarity and by equality.
 //!
-//! Leaves are paired only by path: a right value at a wrong path earns nothing, and array items are
-//! compared index by index. Texts are compared without surrounding whitespace. Equal texts score 1
-//! without the encoder, so that an exact answer stays exact under any encoder.
+//! Leaves are paired only by path: a correct value at a wrong path earns nothing, and array items
+//! are compared index by index. Texts are compared without surrounding whitespace. Equal texts
+//! score 1 without the encoder, so an exact answer is exact under any encoder.
 
 use crate::budgets::COMPARED_LEAVES;
 use serde::Serialize;
@@ -16,9 +16,9 @@ use crate::encoder::{Embeddings, SentenceEncoder};
 /// Agreement of a prediction with the gold value; each part is in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Agreement {
-    /// Mean over the prediction's leaves; a leaf whose path the gold value lacks counts 0.
+    /// Mean over the prediction's leaves. A leaf whose path is not in the gold value counts as 0.
     pub precision: f64,
-    /// Mean over the gold value's leaves; a leaf that the prediction lacks counts 0.
+    /// Mean over the gold value's leaves. A leaf that is missing in the prediction counts as 0.
     pub recall: f64,
     /// Harmonic mean of the two; 0 if both are 0.
     pub f: f64,
@@ -43,10 +43,10 @@ impl Agreement {
     }
 }
 
-/// Similarity of two texts, 0..=1, as for leaves.
+/// Similarity of two texts, 0..=1, computed as for leaves.
 ///
-/// Surrounding whitespace is ignored. Equal texts score 1, a blank text and another one 0, and
-/// other pairs the cosine of their vectors clamped to 0..=1.
+/// Surrounding whitespace is ignored. Equal texts score 1. A blank text and a different text score
+/// 0. Other pairs score the cosine of their vectors, clamped to 0..=1.
 ///
 /// # Errors
 ///
@@ -116,8 +116,8 @@ impl Pair {
     }
 }
 
-/// Strips what Python's `str.strip` strips: Unicode white space and the four separators from
-/// U+001C.
+/// Strips the characters that Python's `str.strip` strips: Unicode white space and the four
+/// separators from U+001C.
 fn trim_like_python(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
@@ -145,7 +145,7 @@ fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
     }
 }
 
-/// The leaves shared by a prediction and the gold value, before any text is encoded.
+/// The leaves that a prediction and the gold value share, before any text is encoded.
 #[derive(Debug)]
 pub(super) struct Comparison {
     n_pred: usize,
@@ -186,7 +186,7 @@ impl Comparison {
         Agreement::new(matched, self.n_pred, self.n_gold)
     }
 
-    /// Agreement that counts only equal texts.
+    /// Agreement for which only equal texts count.
     pub(super) fn exact(&self) -> Agreement {
         let n_equal = self
             .pairs

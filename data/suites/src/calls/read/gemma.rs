@@ -30,7 +30,7 @@ pub(super) const GEMMA_4: GemmaMarks = GemmaMarks {
     quote: "<|\"|>",
 };
 
-/// Parses one or several calls between the delimiters.
+/// Parses one or more calls between the delimiters.
 pub(super) fn parse_gemma_call(
     cursor: Cursor<'_>,
     marks: GemmaMarks,
@@ -56,7 +56,7 @@ pub(super) fn parse_gemma_call(
         if let Some(end) = start.after(marks.close) {
             return Some(end.begin);
         }
-        if !start.rest().starts_with("call:") || answer.is_over_budget() {
+        if !start.rest().starts_with("call:") || answer.has_too_many_calls() {
             return Some(start.begin);
         }
         cursor = start;
@@ -92,7 +92,7 @@ fn parse_call(cursor: Cursor<'_>, marks: GemmaMarks) -> Result<(WrittenCall, usi
             Ok((WrittenCall { name, arguments }, head.begin + reader.at))
         }
         _ => Err(format!(
-            "the arguments of the call of {name} cannot be parsed"
+            "the arguments of the call to {name} cannot be parsed"
         )),
     }
 }
@@ -114,9 +114,9 @@ impl<'t> Reader<'t> {
 
     fn accept(&mut self, mark: &str) -> bool {
         self.skip_blanks();
-        let is_there = self.rest().starts_with(mark);
-        self.at += if is_there { mark.len() } else { 0 };
-        is_there
+        let is_match = self.rest().starts_with(mark);
+        self.at += if is_match { mark.len() } else { 0 };
+        is_match
     }
 
     fn parse_value(&mut self, level: usize) -> Option<Value> {
@@ -137,7 +137,8 @@ impl<'t> Reader<'t> {
         self.parse_scalar()
     }
 
-    /// A string after its opening quote, up to the first quote after which the call continues.
+    /// Parses a string after its opening quote, up to the first quote after which the call
+    /// continues.
     fn parse_string(&mut self, continues: impl Fn(&str) -> bool) -> Option<&'t str> {
         let rest = self.rest();
         let mut ends = rest.match_indices(self.quote);
@@ -186,7 +187,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A number or word, as JSON or Python writes it.
+    /// Parses a number or word, as JSON or Python writes it.
     fn parse_scalar(&mut self) -> Option<Value> {
         self.skip_blanks();
         let rest = self.rest();

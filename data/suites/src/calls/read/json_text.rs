@@ -8,12 +8,12 @@ use super::{CallDialect, malformed};
 use crate::calls::answer::{CallsAnswer, WrittenCall};
 use crate::calls::tools::ToolSet;
 
-/// A text that is not JSON from some byte on.
+/// A text that stops being JSON at some byte.
 #[derive(Debug)]
 pub(super) struct JsonError<'t> {
     /// The text from the start of the value.
     rest: &'t str,
-    /// The byte up to which the text is JSON. A marker before it is part of a string.
+    /// The byte up to which the text is JSON. A marker before this byte is part of a string.
     pub(super) at: usize,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn parse_json_at(text: &str, start: usize) -> Result<(Value, usize), 
     match values.next() {
         Some(Ok(_)) => {
             let end = start + values.byte_offset();
-            // Parse again with the strict rules used for all JSON.
+            // Parse again, with the strict rules for all JSON.
             let value = json::parse(&text[start..end]);
             value.map(|value| (value, end)).map_err(|_| JsonError {
                 rest: &text[start..end],
@@ -61,7 +61,7 @@ fn byte_position(text: &str, line: usize, column: usize) -> usize {
 }
 
 /// Parses a text without markers: the first value that contains calls, and the calls that follow
-/// it. Values nested in other values are not parsed as calls.
+/// that value. Values nested in other values are not parsed as calls.
 pub(super) fn parse_bare(text: &str, tools: &ToolSet) -> CallsAnswer {
     let is_tool = |name: &str| tools.find_tool(name).is_some();
     let mut position = 0;
@@ -119,9 +119,9 @@ pub(super) fn parse_mistral(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> Opt
     answer.record_dialect(CallDialect::Mistral);
     let rest = cursor.rest();
     let rest_end = rest.find("[TOOL_CALLS]").unwrap_or(rest.len());
-    let is_head = |end: &usize| !rest[..*end].trim().contains(['"', '<', '\n']);
-    let marked = rest[..rest_end].find(ARGUMENTS).filter(is_head);
-    let head = marked.or_else(|| rest[..rest_end].find('{').filter(is_head));
+    let is_call_head = |end: &usize| !rest[..*end].trim().contains(['"', '<', '\n']);
+    let marked = rest[..rest_end].find(ARGUMENTS).filter(is_call_head);
+    let head = marked.or_else(|| rest[..rest_end].find('{').filter(is_call_head));
     let Some(head) = head else {
         answer.add_malformed("a call has no arguments".to_owned());
         return Some(cursor.begin);
@@ -142,7 +142,7 @@ pub(super) fn add_arguments(name: String, cursor: Cursor<'_>, answer: &mut Calls
         }
         Ok((_, end)) => {
             answer.add_malformed(format!(
-                "the arguments of the call of {name} are not a JSON object"
+                "the arguments of the call to {name} are not a JSON object"
             ));
             end
         }
@@ -188,13 +188,13 @@ fn contains_calls(value: &Value, is_tool: impl Fn(&str) -> bool + Copy) -> bool 
     }
 }
 
-/// Adds the calls after a first one, separated only by whitespace, commas and semicolons, and
-/// returns their end.
+/// Adds the calls that follow a first one, separated only by whitespace, commas and semicolons.
+/// Returns their end.
 fn add_following(text: &str, mut at: usize, answer: &mut CallsAnswer) -> usize {
     loop {
         let rest = &text[at..];
         let next_value = rest.trim_start_matches([' ', '\t', '\n', '\r', ',', ';']);
-        if !next_value.starts_with('{') || answer.is_over_budget() {
+        if !next_value.starts_with('{') || answer.has_too_many_calls() {
             return at;
         }
         match parse_json_at(text, text.len() - next_value.len()) {
@@ -210,13 +210,14 @@ fn add_following(text: &str, mut at: usize, answer: &mut CallsAnswer) -> usize {
     }
 }
 
-/// Handles a text without calls: malformed if it starts a call, otherwise plain text.
+/// Handles a text without complete calls: it is malformed if it starts a call, otherwise plain
+/// text.
 fn unparsed_text(text: &str, tools: &ToolSet) -> CallsAnswer {
     let has = |key: &str| text.contains(&format!("\"{key}\""));
     let has_arguments = has("arguments") || has("parameters");
     let mentions_tool = || tools.names().any(has);
-    let is_begun = text.contains('{') && has("name") && (has_arguments || mentions_tool());
-    if !is_begun {
+    let starts_call = text.contains('{') && has("name") && (has_arguments || mentions_tool());
+    if !starts_call {
         return CallsAnswer::default();
     }
     let start = text.find(['{', '[']).unwrap_or(0);

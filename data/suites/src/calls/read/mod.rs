@@ -97,8 +97,8 @@ impl fmt::Display for CallDialect {
 /// Parses an answer to a prompt with these `tools`.
 ///
 /// Reasoning is ignored: the text inside reasoning markers before the first call. Calls between a
-/// family's markers take precedence over calls without markers. An answer with neither calls nor
-/// visible text is [`AnswerEnd::Empty`].
+/// family's markers take precedence over calls without markers. An answer that has neither calls
+/// nor visible text is [`AnswerEnd::Empty`].
 pub fn read_calls(text: &str, tools: &ToolSet) -> CallsAnswer {
     if text.len() > MAX_TEXT_BYTES {
         return malformed(
@@ -122,7 +122,7 @@ pub fn read_calls(text: &str, tools: &ToolSet) -> CallsAnswer {
     answer.limit_calls()
 }
 
-/// The text of an answer without the reasoning before it, and without unterminated reasoning.
+/// The text of an answer after its reasoning, without unterminated reasoning at the end.
 pub(crate) fn without_reasoning(text: &str) -> &str {
     &text[ScannedAnswer::new(text, &ToolSet::default()).visible]
 }

@@ -69,8 +69,8 @@ pub(super) fn parse_code_tags(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> O
     is_call.then(|| add_lines(cursor, CallDialect::Code, "</code>", answer))
 }
 
-/// Adds the calls up to a closing marker and returns their end. With an empty marker, the calls end
-/// at the first text that is not a call.
+/// Adds the calls up to a closing marker, and returns their end. If the marker is empty, the calls
+/// end at the first text that is not a call.
 pub(super) fn add_lines(
     cursor: Cursor<'_>,
     dialect: CallDialect,

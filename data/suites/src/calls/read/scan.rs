@@ -13,16 +13,16 @@ use super::{CallDialect, MAX_CALLS};
 use crate::calls::answer::CallsAnswer;
 use crate::calls::tools::ToolSet;
 
-/// Maximum number of brackets at which a value is tried. Without a limit, a text of brackets would
-/// take quadratic time.
+/// Maximum number of brackets at which parsing a value is attempted. Without a limit, a text of
+/// brackets would take quadratic time.
 pub(super) const MAX_TRIED: usize = 256;
 
 /// The markers around reasoning.
 struct ReasoningMarks {
     open: &'static str,
     close: &'static str,
-    /// Whether prompts end with the opening marker, so that an answer may contain only the closing
-    /// one.
+    /// Whether the prompt may end with the opening marker, so that an answer may contain only the
+    /// closing one.
     in_prompts: bool,
 }
 
@@ -44,7 +44,7 @@ impl ReasoningMarks {
     }
 }
 
-/// Position of a call parser: the whole text, and the byte after the marker.
+/// The position of a call parser: the text, and the byte after the marker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'t> {
     pub(super) text: &'t str,
@@ -74,8 +74,8 @@ impl<'t> Cursor<'t> {
 
     /// The position after a marker, if the text continues with it.
     pub(super) fn after(self, mark: &str) -> Option<Self> {
-        let is_there = self.rest().starts_with(mark);
-        is_there.then(|| self.skip(mark.len()))
+        let is_match = self.rest().starts_with(mark);
+        is_match.then(|| self.skip(mark.len()))
     }
 }
 
@@ -110,7 +110,7 @@ const MARKS: [(&str, MarkerParser); 15] = [
     ("<|tool_call_begin|>", parse_kimi),
 ];
 
-/// The header of gpt-oss, which has no marker before the name.
+/// The start of a gpt-oss header, which has no marker before the name.
 const HARMONY: &str = "to=functions.";
 
 /// Result of scanning an answer.
@@ -121,7 +121,7 @@ const HARMONY: &str = "to=functions.";
 /// before the first one is reasoning. A closing marker inside a call or a JSON string is ignored.
 #[derive(Debug)]
 pub(super) struct ScannedAnswer {
-    /// The calls between markers; the dialect is `None` without any.
+    /// The calls between markers; the dialect is `None` if there are none.
     pub(super) answer: CallsAnswer,
     /// The bytes after the first reasoning and before unterminated reasoning.
     pub(super) visible: Range<usize>,
@@ -217,8 +217,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Skips a JSON value or list of Python calls without markers, so that no marker is found in
-    /// its strings. If the value is broken, skips the part that is valid.
+    /// Skips a JSON value or list of Python calls without markers, so that markers in its strings
+    /// are not found. If the value is broken, skips its valid part.
     fn skip_value(&mut self, start: usize) -> usize {
         if self.n_tried == MAX_TRIED {
             return start + 1;

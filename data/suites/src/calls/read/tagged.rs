@@ -26,7 +26,7 @@ const VALUE: &str = "<arg_value>";
 const END_VALUE: &str = "</arg_value>";
 
 /// Parses the content of `<tool_call>` tags. The last closing tag may be missing, because a server
-/// may stop at it, but the content must be complete.
+/// may stop at the tag, but the content must be complete.
 pub(super) fn parse_tool_call_tags(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> Option<usize> {
     let cursor = cursor.skip_whitespace();
     let rest = cursor.rest();
@@ -121,7 +121,7 @@ fn parse_functions(mut cursor: Cursor<'_>, is_in_tags: bool, answer: &mut CallsA
         .skip_whitespace()
         .after(FUNCTION);
         match next_function {
-            Some(next_function) if !answer.is_over_budget() => cursor = next_function,
+            Some(next_function) if !answer.has_too_many_calls() => cursor = next_function,
             _ => return end,
         }
     }
@@ -136,12 +136,15 @@ struct CallError {
 /// Parses `name>...</function>`.
 fn parse_function(cursor: Cursor<'_>, is_in_tags: bool) -> Result<(WrittenCall, usize), CallError> {
     let rest = cursor.rest();
-    let unread = |reason: String, n_bytes: usize| CallError {
+    let call_error = |reason: String, n_bytes: usize| CallError {
         reason,
         end: cursor.begin + n_bytes,
     };
     let Some(name_end) = rest.find('>') else {
-        return Err(unread("the name of a call is not terminated".to_owned(), 0));
+        return Err(call_error(
+            "the name of a call is not terminated".to_owned(),
+            0,
+        ));
     };
     let name = rest[..name_end].trim().to_owned();
     let mut argument_cursor = cursor.skip(name_end + 1).skip_whitespace();
@@ -158,18 +161,18 @@ fn parse_function(cursor: Cursor<'_>, is_in_tags: bool) -> Result<(WrittenCall, 
             return Ok((call, argument_cursor.begin + end + END_FUNCTION.len()));
         }
         if parameter == usize::MAX {
-            let reason = format!("the call of {name} is not terminated");
-            return Err(unread(reason, 0));
+            let reason = format!("the call to {name} is not terminated");
+            return Err(call_error(reason, 0));
         }
         let start = parameter + PARAMETER.len();
         let Some(key_end) = rest[start..].find('>') else {
             let reason = format!("the name of an argument of {name} is not terminated");
-            return Err(unread(reason, 0));
+            return Err(call_error(reason, 0));
         };
         let key = rest[start..start + key_end].trim();
         let value = argument_cursor.skip(start + key_end + 1);
         let Some(n_bytes) = value_end(value.rest(), is_in_tags) else {
-            let reason = format!("the argument {key} of the call of {name} is not terminated");
+            let reason = format!("the argument {key} of the call to {name} is not terminated");
             let end = value
                 .rest()
                 .find(END_FUNCTION)
@@ -196,10 +199,10 @@ fn parse_json_function(
     let (value, end) =
         parse_json_at(cursor.text, cursor.begin).map_err(|json_error| CallError {
             reason: if json_error.at == cursor.text.len() {
-                format!("the call of {name} is not terminated")
+                format!("the call to {name} is not terminated")
             } else {
                 format!(
-                    "the arguments of the call of {name}: {}",
+                    "the arguments of the call to {name}: {}",
                     json_error.reason()
                 )
             },
@@ -211,13 +214,13 @@ fn parse_json_function(
     }
     .skip_whitespace()
     .after(END_FUNCTION) else {
-        let reason = format!("the call of {name} is not terminated after its arguments");
+        let reason = format!("the call to {name} is not terminated after its arguments");
         return Err(CallError { reason, end });
     };
     match value {
         Value::Object(arguments) => Ok((WrittenCall { name, arguments }, closed.begin)),
         _ => Err(CallError {
-            reason: format!("the arguments of the call of {name} are not a JSON object"),
+            reason: format!("the arguments of the call to {name} are not a JSON object"),
             end: closed.begin,
         }),
     }
@@ -228,16 +231,16 @@ fn parse_json_function(
 fn value_end(text: &str, is_in_tags: bool) -> Option<usize> {
     let continues = |after: &str| {
         let after = after.trim_start();
-        let Some(behind) = after.strip_prefix(END_FUNCTION) else {
+        let Some(rest) = after.strip_prefix(END_FUNCTION) else {
             return after.starts_with(PARAMETER);
         };
-        let behind = behind.trim_start();
+        let rest = rest.trim_start();
         let markers = [CLOSE, OPEN, FUNCTION];
-        !is_in_tags || behind.is_empty() || markers.iter().any(|marker| behind.starts_with(marker))
+        !is_in_tags || rest.is_empty() || markers.iter().any(|marker| rest.starts_with(marker))
     };
     let mut ends = text.match_indices(END_PARAMETER);
-    let well = ends.find(|(position, marker)| continues(&text[position + marker.len()..]));
-    let end = well
+    let closing_tag = ends.find(|(position, marker)| continues(&text[position + marker.len()..]));
+    let end = closing_tag
         .map(|(position, _)| position)
         .or_else(|| text.find(END_PARAMETER))?;
     // A function end inside the value, written as templates write it, means that the closing tag is
@@ -271,7 +274,7 @@ fn parse_glm_call(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> usize {
         });
         let Some((key, value, n_bytes)) = argument else {
             answer.add_malformed(format!(
-                "an argument of the call of {name} is not terminated"
+                "an argument of the call to {name} is not terminated"
             ));
             return key.begin;
         };
@@ -289,8 +292,9 @@ fn arg_value_end(text: &str) -> Option<usize> {
         after.is_empty() || after.starts_with(KEY) || after.starts_with(CLOSE)
     };
     let mut ends = text.match_indices(END_VALUE);
-    let well = ends.find(|(position, marker)| continues(&text[position + marker.len()..]));
-    well.map(|(position, _)| position)
+    let closing_tag = ends.find(|(position, marker)| continues(&text[position + marker.len()..]));
+    closing_tag
+        .map(|(position, _)| position)
         .or_else(|| text.find(END_VALUE))
 }
 
@@ -305,12 +309,13 @@ fn add_argument(
     let parameters = tools
         .find_tool(tool)
         .and_then(|tool| tool.parameters.as_ref());
-    let schema = parameters.and_then(|parameters| Schema::of_root(parameters).property(key));
+    let schema = parameters.and_then(|parameters| Schema::from_root(parameters).property(key));
     arguments.insert(key.to_owned(), to_value(schema, text));
 }
 
-/// Converts text to a value: a string if the schema allows strings; otherwise JSON, or a Python
-/// literal, which templates print for non-strings, or a string if it is neither.
+/// Converts text to a value. If the schema allows strings, the value is a string. Otherwise it is
+/// parsed as JSON, or as a Python literal, which templates print for non-strings; if neither
+/// parses, it is a string.
 fn to_value(schema: Option<Schema<'_>>, text: &str) -> Value {
     let allows = |type_name: &str| schema.is_some_and(|schema| schema.has_type(type_name));
     let is_named = schema.is_some_and(|schema| schema.has_choice(text));

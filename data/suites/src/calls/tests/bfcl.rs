@@ -17,7 +17,7 @@ struct Answer {
     right: bool,
 }
 
-/// Kinds of answers for which the verdicts differ, with BFCL's verdict and the reason.
+/// Kinds of answers for which the two verdicts differ, with BFCL's verdict and the reason.
 const DIFFERENCES: [(&str, bool, &str); 7] = [
     (
         "boolean_as_number_within",

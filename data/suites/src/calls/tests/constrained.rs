@@ -7,19 +7,19 @@ use tooltune_rows::text::{Specials, Tokenizer};
 
 use super::*;
 
-/// Number of tokens after which a walk ends as soon as it can.
-const N_FREE: usize = 40;
+/// Number of tokens after which a random walk ends as soon as it can.
+const MIN_TOKENS: usize = 40;
 
-/// Maximum number of tokens of a walk.
-const N_MOST: usize = 4_000;
+/// Maximum number of tokens of a random walk.
+const MAX_TOKENS: usize = 4_000;
 
-/// Random tokens among those that the grammar allows, as text.
+/// Draws random tokens among those that the grammar allows; returns their text.
 fn random_text(grammar: &Grammar, tokenizer: &Tokenizer, seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut constraint = grammar.constraint();
     let mut ids = Vec::new();
-    while ids.len() < N_MOST {
-        if ids.len() >= N_FREE && constraint.is_complete().expect("a state") {
+    while ids.len() < MAX_TOKENS {
+        if ids.len() >= MIN_TOKENS && constraint.is_complete().expect("a state") {
             break;
         }
         let allowed: Vec<u32> = constraint.mask().expect("a mask").allowed().collect();

@@ -1,4 +1,4 @@
-//! Turns of rows, and answers to flat tools.
+//! Tests of the turns of rows, and of answers to flat tools.
 
 use std::io::Write;
 
@@ -63,7 +63,7 @@ fn every_assistant_turn_is_an_item_with_the_preceding_messages() {
             ("dev.jsonl:1#5", 1)
         ]
     );
-    // Calls written as text are calls.
+    // Calls written as text count as calls.
     assert_eq!(items_of_row[2].gold, [tide_call("Hull")]);
     assert_eq!(skipped.lines(), Vec::<String>::new());
     let prompt = items_of_row[1].prompt(&row.conversation);
@@ -178,7 +178,7 @@ fn answers_to_flat_tools_are_nested_before_they_are_scored() {
         (wrong_score.malformed, wrong_score.right, n_malformed),
         (true, false, 1)
     );
-    assert!(messages_of(&wrong_score).starts_with("the call of berth: "));
+    assert!(messages_of(&wrong_score).starts_with("the call to berth: "));
 }
 
 fn messages_of(score: &TurnScore) -> &str {

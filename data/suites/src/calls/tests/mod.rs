@@ -1,4 +1,4 @@
-//! Tests of the suite with the calls of an invented harbour: tides, berths and notices.
+//! Tests of the suite with calls of a fictional harbour: tides, berths and notices.
 
 mod bfcl;
 mod constrained;

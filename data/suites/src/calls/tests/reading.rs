@@ -149,7 +149,7 @@ fn an_incomplete_call_is_malformed_with_a_reason() {
         ("<tool_call>tide please</tool_call>", "a call is not JSON: "),
         (
             "<tool_call>{\"name\": \"tide\"}</tool_call>",
-            "the call of tide has no arguments",
+            "the call to tide has no arguments",
         ),
         (
             "<tool_call>{\"arguments\": {}}</tool_call>",
@@ -158,11 +158,11 @@ fn an_incomplete_call_is_malformed_with_a_reason() {
         ("<tool_call>[3]</tool_call>", "a call is not a JSON object"),
         (
             "{\"name\": \"tide\", \"arguments\": \"{}\"}",
-            "the arguments of the call of tide are a string, not a JSON object",
+            "the arguments of the call to tide are a string, not a JSON object",
         ),
         (
             "{\"name\": \"tide\", \"arguments\": [1]}",
-            "the arguments of the call of tide are not a JSON object",
+            "the arguments of the call to tide are not a JSON object",
         ),
         (
             "{'name': 'tide', 'arguments': {}} \"name\" \"arguments\"",
@@ -192,15 +192,15 @@ fn an_incomplete_call_is_malformed_with_a_reason() {
         ),
         (
             "<function=tide>{\"port\": \"Rye\"",
-            "the call of tide is not terminated",
+            "the call to tide is not terminated",
         ),
         (
             "<function=tide><parameter=port>Rye</function>",
-            "the argument port of the call of tide",
+            "the argument port of the call to tide",
         ),
         (
             "<tool_call>tide<arg_key>port</arg_key></tool_call>",
-            "an argument of the call of tide",
+            "an argument of the call to tide",
         ),
     ] {
         let answer = read(text);

@@ -54,14 +54,14 @@ fn each_broken_rule_has_a_message() {
         ),
         (
             tide_call("Rye"),
-            vec!["unexpected call of tide", "missing call of berth"],
+            vec!["unexpected call to tide", "missing call to berth"],
         ),
         (
             call("berths", json!({})),
             vec![
-                "unexpected call of berths",
+                "unexpected call to berths",
                 "unknown tool berths, did you mean \"berth\"?",
-                "missing call of berth",
+                "missing call to berth",
             ],
         ),
     ] {
@@ -118,7 +118,7 @@ fn parallel_calls_match_in_any_order_with_exact_pairs_first() {
     let reversed: Vec<WrittenCall> = gold.iter().rev().cloned().collect();
     let score = score_calls(gold.clone(), reversed);
     assert!(score.right && score.faults.is_empty());
-    // The first predicted call is half of the first expected one, and exactly the second.
+    // The first predicted call is half right for the first expected one, and exactly the second.
     let score = score_calls(
         gold.clone(),
         vec![
@@ -130,15 +130,18 @@ fn parallel_calls_match_in_any_order_with_exact_pairs_first() {
     let are_exact: Vec<bool> = score.calls.iter().map(|call| call.exact).collect();
     assert_eq!(are_exact, [false, true, true]);
     assert_eq!((score.name, score.arguments), (Some(1.0), Some(0.8)));
-    // Each expected call is paired with the nearest one, whatever the order.
-    let almost = |name: &str, nights: u64| {
+    // Each expected call is paired with the most similar predicted one, whatever the order is.
+    let near_call = |name: &str, nights: u64| {
         call(
             "berth",
             json!({"ship": {"name": name, "draught": 3.5},
         "nights": nights, "mast": 1}),
         )
     };
-    let score = score_calls(gold[..2].to_vec(), vec![almost("Bee", 3), almost("Ada", 2)]);
+    let score = score_calls(
+        gold[..2].to_vec(),
+        vec![near_call("Bee", 3), near_call("Ada", 2)],
+    );
     assert_eq!(score.arguments, Some(4.0 / 6.0));
 }
 
@@ -167,7 +170,7 @@ fn too_many_and_too_few_calls_are_counted() {
         (score.missed, score.unwanted, score.valid),
         (Some(true), None, None)
     );
-    assert_eq!(messages(&score), ["missing call of tide"]);
+    assert_eq!(messages(&score), ["missing call to tide"]);
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_call_instead_of_an_expected_text_is_wrong_and_no_call_is_right() {
     );
     assert_eq!(
         messages(&score),
-        ["unexpected call of tide: text is expected"]
+        ["unexpected call to tide: text is expected"]
     );
     let score = score_text(vec![], "<tool_call>{\"name\"");
     assert!(!score.right && score.malformed && score.unwanted == Some(true));

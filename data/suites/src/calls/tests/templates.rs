@@ -9,7 +9,7 @@ use tooltune_template::{ChatTemplate, SpecialTokens};
 use super::super::template::render_turn;
 use super::*;
 
-/// Templates in the repository with an unknown call notation; the suite rejects them by name.
+/// Templates in the repository whose call notation is unknown; the suite rejects them by name.
 const UNREAD: [&str; 5] = [
     "channels.jinja",
     "empty_thought.jinja",
@@ -67,7 +67,7 @@ fn tools_of_every_type() -> Vec<Value> {
     vec![tool("f", &properties), tool("get-it.now_2", &json!({}))]
 }
 
-/// Number of leading [`adversarial_calls`] calls without markers.
+/// The first `N_PLAIN` calls of [`adversarial_calls`] contain no markers.
 const N_PLAIN: usize = 6;
 
 /// Calls that are hard to write or to parse.
@@ -186,7 +186,7 @@ fn count_read_back(name: &str, template: &ChatTemplate, dialect: CallDialect) ->
 }
 
 /// Whether a notation without escapes cannot represent these calls unambiguously, because templates
-/// write another text in the same way.
+/// write a different text in the same way.
 fn is_ambiguous(dialect: CallDialect, calls: &[WrittenCall]) -> bool {
     let has = |part: &str| {
         let texts = calls
@@ -195,7 +195,7 @@ fn is_ambiguous(dialect: CallDialect, calls: &[WrittenCall]) -> bool {
         texts.into_iter().any(|text| text.contains(part))
     };
     match dialect {
-        // All markers in a row also close the argument.
+        // All markers in sequence also close the argument.
         CallDialect::Function => has("</function> <parameter=x> </parameter>"),
         CallDialect::Glm => has("</arg_value> [TOOL_CALLS]"),
         _ => false,
@@ -223,8 +223,8 @@ fn calls_rendered_by_every_template_are_parsed_or_listed_as_unparsed() {
     assert!(n_read >= 9, "only {n_read} templates write calls");
 }
 
-/// A test template whose turns with calls are rendered by `calls`, with the variable `calls`, a
-/// list of functions.
+/// A test template. It renders turns with calls by `calls`, a template that uses the variable
+/// `calls`, a list of functions.
 fn template_of(calls: &str) -> String {
     let head = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content or '' }}";
     let each = "{%- if m.tool_calls -%}{%- set calls = m.tool_calls | map(attribute='function') | \
@@ -235,7 +235,7 @@ fn template_of(calls: &str) -> String {
     )
 }
 
-/// A value as printed by templates that quote only strings.
+/// A value as templates print it that quote only strings.
 const AS_TEXT: &str =
     "(v if v is string else (v | tojson if v is mapping or v is sequence else v))";
 
@@ -374,7 +374,8 @@ fn calls_rendered_in_every_json_format_are_parsed() {
     }
 }
 
-/// Asserts that turns of a template that writes calls like this are in the dialect and parse back.
+/// Asserts that a template that writes calls in this way uses the dialect, and that its turns parse
+/// back.
 fn assert_read_back(dialect: CallDialect, calls: &str) {
     let source = template_of(calls);
     let template = compile_template(dialect.name(), &source);

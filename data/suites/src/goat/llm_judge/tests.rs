@@ -1,4 +1,4 @@
-//! Tests of the judge with a server that evaluates the cases that it receives.
+//! Tests of the judge with a server that judges the cases it receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,7 +206,7 @@ fn a_refused_sample_has_no_verdict_and_the_others_are_judged() {
 
 #[test]
 fn the_caller_can_stop_judging_and_invalid_options_are_refused_first() {
-    // Later requests are answered only some time after the work was stopped.
+    // The server answers later requests only some time after the work was stopped.
     let is_ended = Arc::new(AtomicBool::new(false));
     let ended = is_ended.clone();
     let server = chat_server(move |request, number| {

@@ -1,4 +1,4 @@
-//! Parses what a constraint allows with the parser of its family.
+//! Checks that the parser of a family accepts everything that its constraint allows.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -52,7 +52,7 @@ fn constrained() -> impl Iterator<Item = (Parser, Grammar)> {
     Parser::ALL.into_iter().filter_map(grammar_of)
 }
 
-/// Consumes a text byte by byte; `false` if a byte is not allowed.
+/// Consumes a text byte by byte; `false` if the grammar rejects a byte.
 fn writes(grammar: &Grammar, text: &str) -> bool {
     let vocabulary = grammar.vocabulary();
     let byte_id = |byte: u8| {

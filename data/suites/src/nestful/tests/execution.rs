@@ -185,7 +185,7 @@ fn a_failed_execution_counts_as_zero_officially_and_as_a_loss_strictly() {
         assert_eq!(
             score_wins(&row, "nothing"),
             (Some(false), false),
-            "nor does what is no list"
+            "text that is not a list never wins"
         );
     }
 }
@@ -202,7 +202,7 @@ fn golds_with_an_exponent_crash_the_published_scorer_or_cannot_be_matched() {
     assert_eq!(
         score_wins(&tiny, &divide("1", "0")),
         (Some(false), false),
-        "false is no float"
+        "false is not a float"
     );
     let small = row(&divide("1.5", "10000000"), "1.5e-07");
     assert_eq!(

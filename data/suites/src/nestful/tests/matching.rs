@@ -43,11 +43,11 @@ fn a_reference_resolves_to_the_last_call_with_its_label() {
          'd': ['$multiply.result$', ['$var_1.result$']], 'e': {'f': '$var_1.result$'}, \
          'g': '$var_9.result$', 'h': '$multiply.result', 'i': '$multiply.x + multiply'}"
     );
-    // Ten labels: `var_1` is not a part of `$var_10.result$`.
-    let ten = r#"[{"name": "a", "label": "$var_1", "arguments": {}},
+    // With ten labels, `var_1` must not match a part of `$var_10.result$`.
+    let ten_labels = r#"[{"name": "a", "label": "$var_1", "arguments": {}},
         {"name": "b", "label": "$var_10", "arguments": {"x": "$var_10.result$"}}]"#;
     assert_eq!(
-        grounded_texts(ten).expect("calls")[1],
+        grounded_texts(ten_labels).expect("calls")[1],
         "b {'x': '$b.result$'}"
     );
 }
@@ -173,7 +173,7 @@ fn f1_is_averaged_over_the_labels_of_the_golds() {
     assert_eq!(means.recall, (2.0 / 3.0 + 0.0 + 1.0) / 3.0);
     assert_eq!(means.f1, (0.8 + 0.0 + 1.0) / 3.0);
     assert_eq!(MacroF1Counter::default().macro_f1(), MacroF1::default());
-    // A single class is not a binary problem: rows without it do not count as right.
+    // A single class is not treated as a binary problem: rows without it do not count as correct.
     let mut single = MacroF1Counter::default();
     single.add(&texts(&["a"]), &texts(&["a"]));
     single.add(&[], &[]);
@@ -209,9 +209,9 @@ fn dag_statistics_describe_a_sequence() {
             dag.unused_outputs,
         )
     };
-    let lone = measure(&[call(1, &[]), call(2, &[])]);
+    let independent = measure(&[call(1, &[]), call(2, &[])]);
     assert_eq!(
-        (counts(lone), lone.pattern),
+        (counts(independent), independent.pattern),
         ((0, 0, 0, 0, 2, 1), DagPattern::None)
     );
     let chain = measure(&[call(1, &[]), call(2, &[r[1], r[1]]), call(3, &[r[2]])]);

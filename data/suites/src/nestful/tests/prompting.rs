@@ -1,4 +1,4 @@
-//! Tests of the prompts of all families, and of the loop.
+//! Tests of the prompts of all families, and of the ReAct loop.
 
 use tooltune_json::python::python_repr;
 use tooltune_template::Role;
@@ -75,7 +75,7 @@ fn every_offered_family_has_a_template_and_a_parser_of_its_name() {
 
 #[test]
 fn examples_add_their_tools_that_the_row_lacks() {
-    let offered = |n_examples| {
+    let available = |n_examples| {
         let text = chat("json_list", n_examples);
         let tools = text.lines().find(|line| line.starts_with("[{\"name\""));
         let tools = value(tools.expect("a line of tools"));
@@ -88,9 +88,9 @@ fn examples_add_their_tools_that_the_row_lacks() {
         .iter()
         .map(|tool| tool.name.clone())
         .collect();
-    assert_eq!(offered(0), row);
+    assert_eq!(available(0), row);
     // The first example multiplies and adds, and the row has both functions.
-    assert_eq!(offered(1), row);
+    assert_eq!(available(1), row);
     let expected_tools = [
         "square_edge_by_area",
         "square_perimeter",
@@ -101,7 +101,7 @@ fn examples_add_their_tools_that_the_row_lacks() {
         .into_iter()
         .chain(expected_tools.map(str::to_owned))
         .collect();
-    assert_eq!(offered(3), with_brought);
+    assert_eq!(available(3), with_brought);
     assert!(
         PromptSet::built_in()
             .unspecified_tools(&berths_row(), 3)
@@ -344,7 +344,7 @@ fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
         assert!(line.starts_with(&start), "{line}");
     }
     assert_eq!(outcome.end, ReactEnd::Stopped);
-    // The last successful call counts, whatever comes after it.
+    // The last successful call decides, whatever comes after it.
     assert_eq!(react_wins(&texts), (Some(true), Some(true)));
     let score = score_react(&berths_row(), &outcome, &MathRunner).expect("a score");
     assert!(score.parse_error && score.n_steps == 6);

@@ -1,4 +1,4 @@
-//! Rows read from files and written back.
+//! Tests of reading rows from files and writing them back.
 
 use std::fs;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn both_field_spellings_and_nested_json_strings_are_read() {
     assert!(are_equal(&PyValue::List(rows[0].output.clone()), &output));
     assert_eq!(dumps(&rows[0].gold_answer), "[1, NaN, 2.0]");
     assert_eq!(dumps(&rows[1].gold_answer), "\"27\"");
-    // Outside of the JSON-string format a string is a string.
+    // Unless the file stores JSON strings, a string is a string.
     assert_eq!(dumps(&row(BERTHS, "\"27\"").gold_answer), "\"27\"");
 }
 
@@ -68,7 +68,7 @@ fn read_file(path: &Path) -> Vec<Result<NestfulRow, NestfulError>> {
     read_nestful_rows(TextLines::from_records(records)).collect()
 }
 
-/// `text` in a new file with the suffix `.json.gz`.
+/// Writes `text` to a new file with the suffix `.json.gz`.
 fn gzipped(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(format!("{name}.json.gz"));
     let file = fs::File::create(&path).expect("a file");
