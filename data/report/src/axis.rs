@@ -2,10 +2,10 @@
 
 use super::number::tick_labels;
 
-/// Largest magnitude an axis reaches, so that its range is always finite.
+/// Largest magnitude that an axis reaches, so that its range is always finite.
 const MAX_SIZE: f64 = 1e300;
 
-/// Narrower ranges are widened, because their tick steps would lose all digits.
+/// Narrower ranges are widened; otherwise their tick steps would lose all digits.
 const MIN_RANGE: f64 = 1e-290;
 
 /// A chart axis: its range and its ticks.
@@ -36,8 +36,8 @@ impl Axis {
         }
     }
 
-    /// As [`Axis::for_values`], but the range includes zero, so that heights are proportional to
-    /// values. If every value is zero, the axis runs from 0 to 1 and the curve lies at the bottom.
+    /// Like [`Axis::for_values`], but the range includes zero, so that heights are proportional to
+    /// values. If every value is zero, the axis runs from 0 to 1 and the curve is at the bottom.
     pub(super) fn with_zero(low: f64, high: f64, n_ticks: usize) -> Self {
         let (low, high) = (low.min(0.0), high.max(0.0));
         if high - low <= MIN_RANGE {
@@ -70,8 +70,8 @@ fn widen(low: f64, high: f64) -> (f64, f64) {
     if high - low > min_width {
         return (low, high);
     }
-    let is_nothing = low.abs() <= MIN_RANGE;
-    let margin = if is_nothing { 1.0 } else { 0.5 * low.abs() };
+    let is_zero = low.abs() <= MIN_RANGE;
+    let margin = if is_zero { 1.0 } else { 0.5 * low.abs() };
     (low - margin, high + margin)
 }
 

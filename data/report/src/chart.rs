@@ -17,14 +17,14 @@ const WIDTH: f64 = 1000.0;
 /// Height of that box.
 const HEIGHT: f64 = 400.0;
 
-/// Curves of at most this many points show a dot per point.
+/// Curves with at most this many points show a dot per point.
 const MAX_DOTS: usize = 40;
 
 /// Target number of ticks per axis.
 const N_TICKS: usize = 4;
 
 /// If the smallest value exceeds this fraction of the largest, differences would be invisible on an
-/// axis from zero.
+/// axis that starts at zero.
 const NEAR_SHARE: f64 = 0.75;
 
 /// Minimum vertical distance between the letters at the line ends, in per cent of the height.
@@ -73,7 +73,7 @@ struct Line {
     path: String,
     /// The smoothed line; empty if there is none.
     smooth: String,
-    /// Zero-length segments that round line caps turn into dots.
+    /// Zero-length segments; round line caps draw them as dots.
     dots: String,
     /// Horizontal position of the last value, in per cent.
     end_x: String,
@@ -85,14 +85,14 @@ struct Line {
     most: String,
 }
 
-/// The vertical line at a run's selected checkpoint.
+/// The vertical line at the step of a run's selected checkpoint.
 #[derive(Debug, Clone, Serialize)]
 struct BestMark {
     run: usize,
     at: String,
 }
 
-/// Values that the script shows under the pointer.
+/// The values that the script shows at the mouse pointer.
 #[derive(Debug, Clone, Serialize)]
 struct Data {
     x: [f64; 2],
@@ -106,7 +106,7 @@ struct DataLine {
     points: Vec<(u64, Option<f64>)>,
 }
 
-/// Title, unit and extent of a chart.
+/// The title, unit and extent of a chart.
 #[derive(Debug, Clone)]
 pub(super) struct Heading {
     /// Chart id, unique on the page.
@@ -115,11 +115,11 @@ pub(super) struct Heading {
     pub(super) title: String,
     /// Unit of the quantity.
     pub(super) unit: String,
-    /// Last step of all charts, so that their axes line up.
+    /// Last step of all charts, so that their axes have the same range.
     pub(super) last_step: f64,
-    /// Whether the vertical axis may start above zero if all values are far from zero; the unit
-    /// then states the start.
-    pub(super) may_begin_high: bool,
+    /// Whether the vertical axis may start above zero if all values are far from zero. The unit
+    /// then names the start.
+    pub(super) may_start_above_zero: bool,
 }
 
 impl Chart {
@@ -129,7 +129,7 @@ impl Chart {
         let low = values().map(|(_, value)| value).reduce(f64::min)?;
         let high = values().map(|(_, value)| value).reduce(f64::max)?;
         let x = Axis::for_steps(heading.last_step, N_TICKS);
-        let is_near = heading.may_begin_high && low > NEAR_SHARE * high;
+        let is_near = heading.may_start_above_zero && low > NEAR_SHARE * high;
         let y = match is_near {
             true => Axis::for_values(low, high, N_TICKS),
             false => Axis::with_zero(low, high, N_TICKS),
@@ -217,8 +217,8 @@ fn best(curve: &Curve, x: &Axis) -> Option<BestMark> {
     })
 }
 
-/// Returns a path through the points, interrupted at missing values, and the path of its dots.
-/// Short curves have a dot per point, longer curves only at isolated points.
+/// Returns a path through the points, interrupted at missing values, and the path of its dots. A
+/// short curve has a dot per point, a longer curve only at isolated points.
 fn path_and_dots(points: &[(f64, Option<f64>)], x: &Axis, y: &Axis) -> (String, String) {
     let point_at = |step: f64, value: f64| {
         let (across, down) = (x.share(step), 1.0 - y.share(value));
@@ -277,8 +277,8 @@ fn to_line(curve: &Curve, x: &Axis, y: &Axis) -> Option<Line> {
     })
 }
 
-/// Moves overlapping letters at the line ends apart: first from the top down, then from the bottom
-/// up.
+/// Moves overlapping letters at the line ends apart: first from top to bottom, then from bottom to
+/// top.
 fn spread_line_ends(lines: &mut [Line]) {
     let number = |text: &str| text.parse::<f64>().unwrap_or_default();
     let mut line_ends: Vec<(usize, f64, f64)> = lines

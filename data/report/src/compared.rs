@@ -1,4 +1,4 @@
-//! Tabulates several runs side by side: the settings that differ, and the results.
+//! Tabulates several runs side by side: their differing settings, and their results.
 
 use serde::Serialize;
 
@@ -9,8 +9,8 @@ use super::results::{Figure, figures};
 use super::run::{MetricFacts, ReportRun, SuiteResult};
 use super::truncation::shorten_cell;
 
-/// Settings that nearly always differ between runs and explain nothing.
-const PLACES: [&str; 2] = ["train.output_dir", "data.template_date"];
+/// Settings that nearly always differ between runs and are not informative.
+const IGNORED_SETTINGS: [&str; 2] = ["train.output_dir", "data.template_date"];
 
 /// Shown if a run has no value.
 const DASH: &str = "–";
@@ -35,16 +35,16 @@ pub struct SettingLine {
     pub values: Vec<String>,
 }
 
-/// One metric at one checkpoint in all runs.
+/// One metric in all runs, at one checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResultLine {
     /// The metric, such as `slot.mean`, or another fact about the evaluations.
     pub name: String,
     /// Plain-language name of the metric.
     pub plain_name: Option<&'static str>,
-    /// Whether the line above has the same name.
+    /// Whether the previous line has the same name.
     pub continues: bool,
-    /// `step 0`, `best`, `last`, or `least` for the loss; empty if the line applies to all
+    /// `step 0`, `best`, `last`, or `least` for the lowest loss; empty if the line applies to all
     /// checkpoints.
     pub moment: &'static str,
     /// The value in each run.
@@ -58,7 +58,7 @@ pub struct RunCell {
     pub value: String,
     /// The 95 % interval, if there is one.
     pub interval: Option<[String; 2]>,
-    /// Whether the value is better than that of every other run.
+    /// Whether the value is better than the values of all other runs.
     pub is_best: bool,
 }
 
@@ -91,8 +91,8 @@ impl RunCell {
     }
 }
 
-/// Compares runs: the settings that differ, then every metric at step 0, at the best checkpoint,
-/// and at the last checkpoint if that is a different one.
+/// Compares runs: their differing settings, then every metric at step 0, at the best checkpoint,
+/// and at the last checkpoint if it is not the best.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ fn settings(runs: &[ReportRun]) -> Vec<SettingLine> {
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
         let value_text =
             |value: &Option<&String>| value.map_or_else(|| DASH.to_owned(), |v| shorten_cell(v));
-        (differs && !PLACES.contains(&path.as_str())).then(|| SettingLine {
+        (differs && !IGNORED_SETTINGS.contains(&path.as_str())).then(|| SettingLine {
             setting: shorten_cell(path),
             values: values.iter().map(value_text).collect(),
         })
@@ -150,12 +150,12 @@ fn suite_lines(
 ) -> Result<Vec<ResultLine>, ReportError> {
     let headlines = comparable_headlines(runs, suite);
     let both = |moment: fn(&Headline<'_>) -> Option<SuiteResult>| {
-        let of_run = |(run, headline): (&ReportRun, &Option<Headline<'_>>)| {
+        let run_result = |(run, headline): (&ReportRun, &Option<Headline<'_>>)| {
             let result = headline.as_ref().and_then(moment);
             result.map_or_else(|| Ok(Vec::new()), |result| figures(run, &result))
         };
         let pairs = runs.iter().zip(&headlines);
-        pairs.map(of_run).collect::<Result<Vec<_>, _>>()
+        pairs.map(run_result).collect::<Result<Vec<_>, _>>()
     };
     let mut moments = vec![
         ("step 0", both(|suite_result| suite_result.base.cloned())?),
@@ -171,7 +171,7 @@ fn suite_lines(
     let mut names: Vec<&str> = Vec::new();
     for figure in moments
         .iter()
-        .flat_map(|(_, of_runs)| of_runs.iter().flatten())
+        .flat_map(|(_, result_per_run)| result_per_run.iter().flatten())
     {
         if !names.contains(&figure.name.as_str()) {
             names.push(&figure.name);
@@ -196,12 +196,12 @@ fn suite_lines(
         });
     }
     for name in names {
-        for (idx, (moment, of_runs)) in moments.iter().enumerate() {
-            let of_metric: Vec<Option<&Figure>> = of_runs
+        for (idx, (moment, result_per_run)) in moments.iter().enumerate() {
+            let figures: Vec<Option<&Figure>> = result_per_run
                 .iter()
                 .map(|figures| figures.iter().find(|figure| figure.name == name))
                 .collect();
-            let values: Vec<Option<f64>> = of_metric
+            let values: Vec<Option<f64>> = figures
                 .iter()
                 .map(|figure| Some((*figure)?.value))
                 .collect();
@@ -215,7 +215,7 @@ fn suite_lines(
                 plain_name: (facts.plain_name)(name),
                 continues: idx > 0,
                 moment,
-                cells: of_metric.iter().zip(best).map(cell).collect(),
+                cells: figures.iter().zip(best).map(cell).collect(),
             });
         }
     }
@@ -225,8 +225,8 @@ fn suite_lines(
     Ok(lines)
 }
 
-/// The lowest loss of each run and its step. The best checkpoint may have been selected by another
-/// metric.
+/// The lowest loss of each run and its step. The best checkpoint may have been selected by a
+/// different metric.
 fn least_loss(runs: &[ReportRun]) -> Result<ResultLine, ReportError> {
     let mut cells = Vec::with_capacity(runs.len());
     for run in runs {
@@ -258,7 +258,7 @@ fn least_loss(runs: &[ReportRun]) -> Result<ResultLine, ReportError> {
 }
 
 impl RunsTable {
-    /// Formats the table as Markdown: the settings that differ, then the results.
+    /// Formats the table as Markdown: the differing settings, then the results.
     pub fn markdown(&self) -> String {
         let run_names: Vec<String> = self.runs.iter().map(|run| escape_cell(run)).collect();
         let run_names = run_names.join(" | ");

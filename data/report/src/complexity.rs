@@ -10,12 +10,12 @@ use super::number::{format_number, group_digits};
 use super::page::render_without_script;
 use super::truncation::shorten_cell;
 
-/// Template name and source; escaping is on because the name ends in `.html`.
+/// Template name and source. Escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("complexity.html", include_str!("page/complexity.html"));
 
 /// Height of a bar's row, in units of the drawing.
 const ROW_HEIGHT: usize = 26;
-const WIDEST: f64 = 200.0;
+const MAX_BAR_WIDTH: f64 = 200.0;
 
 /// A data set with the means of its measures.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct MeasuredSet {
     pub name: String,
     /// Number of rows.
     pub n_rows: usize,
-    /// Mean of each measure, by name; all sets have the same measures.
+    /// Mean of each measure, by name. All sets have the same measures.
     pub means: Vec<(String, f64)>,
 }
 
@@ -64,7 +64,7 @@ struct Bar {
 ///
 /// # Errors
 ///
-/// The template does not match the data that it shows.
+/// The template does not match its data.
 pub fn render_complexity(sets: &[MeasuredSet]) -> Result<String, ReportError> {
     let measures = sets.first().map_or(&[][..], |set| &set.means);
     let page = Page {
@@ -98,7 +98,7 @@ fn panel(sets: &[MeasuredSet], measure_idx: usize) -> Panel {
         name: shorten_cell(&set.name),
         mean: format_number(mean_of(set)),
         y: ROW_HEIGHT * idx,
-        width: format!("{:.1}", WIDEST * fraction(mean_of(set))),
+        width: format!("{:.1}", MAX_BAR_WIDTH * fraction(mean_of(set))),
         is_first: idx == 0,
     });
     Panel {

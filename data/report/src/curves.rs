@@ -14,7 +14,7 @@ pub(super) struct ChartGroup {
     /// The heading.
     title: String,
     charts: Vec<Chart>,
-    /// Charts whose values are all 0.
+    /// Charts in which every value is 0.
     zeros: Vec<Chart>,
 }
 
@@ -39,13 +39,13 @@ const KNOWN: [(&str, &str, &str); 7] = [
     ("retriever/grad_norm", "Gradient norm", "before clipping"),
 ];
 
-/// Throughput curves, which follow all other curves.
+/// Throughput curves, which come after all other curves.
 const RATES: [(&str, &str, &str); 2] = [
     (TOKENS_PER_SEC, "Training", "tokens per second"),
     (PAIRS_PER_SEC, "Retriever", "pairs per second"),
 ];
 
-/// Builds all charts; curves of the same name share one chart across runs.
+/// Builds all charts. Curves with the same name share one chart for all runs.
 ///
 /// # Errors
 ///
@@ -54,8 +54,8 @@ pub(super) fn chart_groups(
     runs: &[ReportRun],
     facts: MetricFacts,
 ) -> Result<Vec<ChartGroup>, ReportError> {
-    let of_runs = runs.iter().map(series).collect::<Result<Vec<_>, _>>()?;
-    let all_series = || of_runs.iter().flatten();
+    let series_by_run = runs.iter().map(series).collect::<Result<Vec<_>, _>>()?;
+    let all_series = || series_by_run.iter().flatten();
     let steps = all_series().flat_map(|series| series.points.iter().map(|(step, _)| *step));
     let last_step = steps.fold(0.0, f64::max);
     let mut names: Vec<&str> = Vec::new();
@@ -72,22 +72,24 @@ pub(super) fn chart_groups(
     names.sort_by_key(|name| (is_rate(name), rank(name).unwrap_or(KNOWN.len())));
     let mut groups: Vec<ChartGroup> = Vec::new();
     for (id, name) in names.into_iter().enumerate() {
-        let placed = curve_heading(name, facts);
-        let curves: Vec<Curve> = curves(runs, &of_runs, name);
+        let curve_heading = curve_heading(name, facts);
+        let curves: Vec<Curve> = curves(runs, &series_by_run, name);
         let heading = Heading {
             id,
-            title: placed.title,
-            unit: placed.unit.to_owned(),
+            title: curve_heading.title,
+            unit: curve_heading.unit.to_owned(),
             last_step,
-            may_begin_high: is_loss(name),
+            may_start_above_zero: is_loss(name),
         };
         let Some(chart) = Chart::new(heading, &curves) else {
             continue;
         };
-        let position = groups.iter().position(|group| group.title == placed.group);
+        let position = groups
+            .iter()
+            .position(|group| group.title == curve_heading.group);
         let position = position.unwrap_or_else(|| {
             groups.push(ChartGroup {
-                title: placed.group,
+                title: curve_heading.group,
                 charts: Vec::new(),
                 zeros: Vec::new(),
             });
@@ -103,10 +105,10 @@ pub(super) fn chart_groups(
     Ok(groups)
 }
 
-fn curves(runs: &[ReportRun], of_runs: &[Vec<Series>], name: &str) -> Vec<Curve> {
-    let both = runs.iter().zip(of_runs).enumerate();
-    both.filter_map(|(idx, (run, of_run))| {
-        let series = of_run.iter().find(|series| series.name == name)?;
+fn curves(runs: &[ReportRun], series_by_run: &[Vec<Series>], name: &str) -> Vec<Curve> {
+    let both = runs.iter().zip(series_by_run).enumerate();
+    both.filter_map(|(idx, (run, run_series))| {
+        let series = run_series.iter().find(|series| series.name == name)?;
         Some(Curve {
             run: idx,
             points: series.points.clone(),
@@ -120,8 +122,8 @@ fn curves(runs: &[ReportRun], of_runs: &[Vec<Series>], name: &str) -> Vec<Curve>
     .collect()
 }
 
-/// Whether the curve is a loss. A loss has no fixed upper or lower end, so its axis may zoom in on
-/// the last steps.
+/// Whether the curve is a loss. A loss has no fixed upper or lower bound, so its axis may zoom in
+/// on the last steps.
 fn is_loss(name: &str) -> bool {
     name.rsplit('/').next() == Some("loss")
 }
@@ -130,7 +132,8 @@ fn is_rate(name: &str) -> bool {
     RATES.iter().any(|(rate, ..)| *rate == name)
 }
 
-/// Whether a curve is noisy from step to step. Schedules and evaluation means are not.
+/// Whether a curve is noisy from step to step. Learning-rate schedules and evaluation means are
+/// not.
 fn is_smoothed(name: &str) -> bool {
     let quantity = name.strip_prefix("retriever/").unwrap_or(name);
     is_rate(name) || matches!(quantity, "loss" | "grad_norm")

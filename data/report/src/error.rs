@@ -1,17 +1,17 @@
-//! Errors of rendering a page.
+//! Errors from rendering a page.
 
 use super::page::MAX_RUNS;
 
-/// The page could not be rendered.
+/// Why the page cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// No run, or more runs than there are letters.
+    /// There is no run, or there are more runs than letters.
     #[error("{n} runs given; pass from 1 to {MAX_RUNS} runs to one report")]
     NumberOfRuns {
         /// Number of runs given.
         n: usize,
     },
-    /// A line without a step.
+    /// A line has no step.
     #[error(
         "{run}: line {line} of {file} is not a JSON object with an integer `step`; remove the line, or \
          train again into an empty folder"
@@ -37,7 +37,7 @@ pub enum ReportError {
         /// Label of the result.
         label: String,
     },
-    /// The templates do not match the data that they show.
+    /// The templates do not match their data.
     #[error("cannot render the report page: {0}; report this as a bug")]
     Template(#[from] minijinja::Error),
 }

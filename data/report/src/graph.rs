@@ -1,10 +1,10 @@
 //! Renders the dependencies between APIs as one page: a drawing, and a table of edges with their
 //! reasons.
 //!
-//! This is GOAT's Figure 5. APIs are drawn in layers from the top down, each below its sources. APIs
-//! that depend on each other in a cycle share a layer. A layer that is wider than the page has several rows. A line
-//! connects an API to each API whose parameter its output fills. The drawing depends only on the
-//! edges: there is no randomness and no script.
+//! This is GOAT's Figure 5. APIs are drawn in layers from top to bottom, each below its sources.
+//! APIs that depend on each other in a cycle share a layer. A layer that is wider than the page is
+//! split into rows. A line connects an API to each API whose parameter its output fills. The
+//! drawing depends only on the edges: there is no randomness and no script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,18 +15,18 @@ use super::number::group_digits;
 use super::page::render_without_script;
 use super::truncation::{MAX_TEXT, shorten_cell, truncate};
 
-/// Template name and source; escaping is on because the name ends in `.html`.
+/// Template name and source. Escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("graph.html", include_str!("page/graph.html"));
 
 /// Width of the drawing; all lengths are in its units.
 const WIDTH: usize = 1_120;
 const MARGIN: usize = 12;
 /// Horizontal space between the boxes of a row.
-const ACROSS: usize = 24;
+const BOX_GAP: usize = 24;
 /// Vertical space between rows, where lines bend.
-const DOWN: usize = 56;
+const ROW_GAP: usize = 56;
 /// Width of a character in the monospaced font.
-const CHARACTER: usize = 8;
+const CHARACTER_WIDTH: usize = 8;
 const LINE_HEIGHT: usize = 18;
 /// Padding around a name in its box.
 const PADDING: usize = 10;
@@ -35,9 +35,10 @@ const LINE_CHARS: usize = 32;
 /// Maximum number of lines per name; the table shows the full name.
 const MAX_LINES: usize = 4;
 
-/// Maximum number of edges drawn; more would be unreadable. The table lists up to [`MOST_LISTED`].
-const MOST_DRAWN: usize = 400;
-const MOST_LISTED: usize = 5_000;
+/// Maximum number of edges in the drawing, because more would be unreadable. The table lists up to
+/// [`MAX_LISTED_EDGES`].
+const MAX_DRAWN_EDGES: usize = 400;
+const MAX_LISTED_EDGES: usize = 5_000;
 
 /// An API output that fills a parameter of another API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ struct NameLine {
     y: usize,
 }
 
-/// A line between two APIs, with the parameters that it fills.
+/// A line between two APIs, with the parameters that the output fills.
 #[derive(Serialize)]
 struct Line {
     path: String,
@@ -103,10 +104,10 @@ struct EdgeRow {
 ///
 /// # Errors
 ///
-/// The template does not match the data that it shows.
+/// The template does not match its data.
 pub fn render_graph(title: &str, edges: &[GraphEdge]) -> Result<String, ReportError> {
-    let drawn_edges = &edges[..edges.len().min(MOST_DRAWN)];
-    let listed_edges = &edges[..edges.len().min(MOST_LISTED)];
+    let drawn_edges = &edges[..edges.len().min(MAX_DRAWN_EDGES)];
+    let listed_edges = &edges[..edges.len().min(MAX_LISTED_EDGES)];
     let apis: BTreeSet<&str> = edges.iter().flat_map(edge_ends).collect();
     let boxes = layout(drawn_edges);
     let bottom = boxes
@@ -165,10 +166,10 @@ fn name_lines(name: &str) -> Vec<String> {
             .map_or(LINE_CHARS, |break_at| break_at + 1);
         lines.push(remaining.drain(..end).collect());
     }
-    let is_cut = remaining.len() > LINE_CHARS;
-    remaining.truncate(LINE_CHARS - usize::from(is_cut));
+    let is_truncated = remaining.len() > LINE_CHARS;
+    remaining.truncate(LINE_CHARS - usize::from(is_truncated));
     let mut last: String = remaining.into_iter().collect();
-    if is_cut {
+    if is_truncated {
         last.push('…');
     }
     lines.push(last);
@@ -200,7 +201,8 @@ impl NodeBox {
     }
 }
 
-/// Assigns APIs to layers by the longest path that leads to them. The APIs of a cycle are in one layer.
+/// Assigns APIs to layers by the longest path that leads to them. All APIs of a cycle are in one
+/// layer.
 fn layers(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
     let cycles = cycles(edges);
     let cycle_of: BTreeMap<&str, usize> = (cycles.iter().enumerate())
@@ -215,7 +217,7 @@ fn layers(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
     }
     let mut layer_of = vec![0; cycles.len()];
     let mut layers: Vec<Vec<&str>> = Vec::new();
-    // Targets are before their sources.
+    // A target comes before its sources in `cycles`.
     for cycle in (0..cycles.len()).rev() {
         let layer = layer_of[cycle];
         for &target in &targets[cycle] {
@@ -227,8 +229,8 @@ fn layers(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
     layers
 }
 
-/// The strongly connected components of the graph, each after those that it has edges to. An API
-/// outside of cycles is a component of its own.
+/// The strongly connected components of the graph. Each comes after the components that it has
+/// edges to. An API that is not in a cycle is a component of its own.
 ///
 /// # Source
 ///
@@ -242,7 +244,7 @@ fn cycles(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
     }
     let mut cycles = Vec::new();
     // Order of discovery, and the earliest API on the stack that each API leads to.
-    let mut by_earliest: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut discovery_order: BTreeMap<&str, usize> = BTreeMap::new();
     let mut earliest: BTreeMap<&str, usize> = BTreeMap::new();
     let mut stack: Vec<&str> = Vec::new();
     let mut on_stack: BTreeSet<&str> = BTreeSet::new();
@@ -250,11 +252,11 @@ fn cycles(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
         let mut visits = vec![(root, 0)];
         while let Some((name, next_target)) = visits.pop() {
             if next_target == 0 {
-                if by_earliest.contains_key(name) {
+                if discovery_order.contains_key(name) {
                     continue;
                 }
-                by_earliest.insert(name, by_earliest.len());
-                earliest.insert(name, by_earliest[name]);
+                discovery_order.insert(name, discovery_order.len());
+                earliest.insert(name, discovery_order[name]);
                 stack.push(name);
                 on_stack.insert(name);
             } else {
@@ -267,7 +269,7 @@ fn cycles(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
             if let Some(&target) = targets[name].get(next_target) {
                 visits.push((name, next_target + 1));
                 visits.push((target, 0));
-            } else if earliest[name] == by_earliest[name] {
+            } else if earliest[name] == discovery_order[name] {
                 let start = stack.iter().rposition(|other| *other == name);
                 let cycle = stack.split_off(start.unwrap_or(0));
                 cycle.iter().for_each(|name| {
@@ -280,7 +282,7 @@ fn cycles(edges: &[GraphEdge]) -> Vec<Vec<&str>> {
     cycles
 }
 
-/// Lays out the boxes. Within a layer each box is near its sources, and rows wrap at the page
+/// Places the boxes. Within a layer each box is close to its sources, and rows wrap at the page
 /// width.
 fn layout(edges: &[GraphEdge]) -> BTreeMap<&str, NodeBox> {
     let mut boxes: BTreeMap<&str, NodeBox> = BTreeMap::new();
@@ -304,7 +306,7 @@ fn layout(edges: &[GraphEdge]) -> BTreeMap<&str, NodeBox> {
                 .max()
                 .unwrap_or(0);
             let (width, height) = (
-                longest * CHARACTER + 2 * PADDING,
+                longest * CHARACTER_WIDTH + 2 * PADDING,
                 lines.len() * LINE_HEIGHT + 2 * PADDING,
             );
             if min_x + width + MARGIN > WIDTH && !row.is_empty() {
@@ -319,14 +321,14 @@ fn layout(edges: &[GraphEdge]) -> BTreeMap<&str, NodeBox> {
                 height,
             };
             row.push((name, node_box));
-            min_x += width + ACROSS;
+            min_x += width + BOX_GAP;
         }
         top = finish_row(&mut row, top, &mut boxes);
     }
     boxes
 }
 
-/// Centres a finished row and returns the top of the next row.
+/// Centres a completed row, and returns the top of the next row.
 fn finish_row<'e>(
     row: &mut Vec<(&'e str, NodeBox)>,
     top: usize,
@@ -346,21 +348,21 @@ fn finish_row<'e>(
         node_box.x += shift;
         boxes.insert(name, node_box);
     }
-    top + height + DOWN
+    top + height + ROW_GAP
 }
 
 fn lines(edges: &[GraphEdge], boxes: &BTreeMap<&str, NodeBox>) -> Vec<Line> {
     let mut parameters: BTreeMap<[&str; 2], Vec<&str>> = BTreeMap::new();
     for edge in edges {
-        let of_line = parameters.entry(edge_ends(edge)).or_default();
-        of_line.push(&edge.parameter);
+        let line_parameters = parameters.entry(edge_ends(edge)).or_default();
+        line_parameters.push(&edge.parameter);
     }
     let line = |([source, target], parameters): ([&str; 2], Vec<&str>)| {
         let (from, to) = (boxes.get(source)?, boxes.get(target)?);
         let is_back = to.layer <= from.layer;
         let (x1, y1) = (from.center_x(), from.y + from.height);
         let (x2, y2) = (to.center_x(), to.y);
-        let bend = DOWN * 3 / 4;
+        let bend = ROW_GAP * 3 / 4;
         let path = format!(
             "M{x1} {y1} C{x1} {} {x2} {} {x2} {y2}",
             y1 + bend,
@@ -438,7 +440,8 @@ mod tests {
             BTreeSet::from(["ship"]),
         ];
         assert_eq!(layers, expected);
-        // Two cycles with an edge between them stay two layers; a long chain needs no call stack.
+        // Two cycles with an edge between them are two layers; a long chain does not overflow the
+        // call stack.
         let mut edges: Vec<GraphEdge> =
             [("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "c")]
                 .map(|(source, target)| edge(source, target, ""))
@@ -458,11 +461,11 @@ mod tests {
             .collect();
         edges.push(edge(&format!("{long}/3"), "track", ""));
         let boxes = layout(&edges);
-        let of_layer: Vec<&NodeBox> = boxes
+        let layer_boxes: Vec<&NodeBox> = boxes
             .values()
             .filter(|node_box| node_box.layer == 1)
             .collect();
-        let rows: BTreeSet<usize> = of_layer.iter().map(|node_box| node_box.y).collect();
+        let rows: BTreeSet<usize> = layer_boxes.iter().map(|node_box| node_box.y).collect();
         assert!(rows.len() > 5, "{rows:?}");
         for (name, node_box) in &boxes {
             assert!(node_box.x + node_box.width <= WIDTH, "{name} {node_box:?}");
@@ -481,7 +484,7 @@ mod tests {
 
     #[test]
     fn edges_not_drawn_are_counted_and_an_empty_graph_renders() {
-        let edges: Vec<GraphEdge> = (0..MOST_DRAWN + 3)
+        let edges: Vec<GraphEdge> = (0..MAX_DRAWN_EDGES + 3)
             .map(|n| edge("A", &format!("B{n}"), ""))
             .collect();
         let page = render_graph("many", &edges).expect("a page");

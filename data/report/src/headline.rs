@@ -1,9 +1,9 @@
-//! Chooses the two results that summarize a run: the base model and the best checkpoint on the same
-//! rows.
+//! Selects the two results that summarize a run: the base model and the best checkpoint, on the
+//! same rows.
 
 use super::run::{ReportRun, SuiteResult};
 
-/// The results of base and best, each if available.
+/// The results of the base model and the best checkpoint, if available.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Headline<'r> {
     /// Result of the untrained model.
@@ -12,7 +12,7 @@ pub(super) struct Headline<'r> {
     pub(super) best: Option<&'r SuiteResult>,
     /// Result of the last checkpoint evaluated within the run.
     pub(super) last: Option<&'r SuiteResult>,
-    /// Whether the results are from separate evaluations, not from the run itself.
+    /// Whether the results are from separate evaluations instead of the run itself.
     pub(super) is_evaluation: bool,
 }
 
@@ -27,13 +27,13 @@ impl Headline<'_> {
 /// Results of the evaluations within the run.
 pub(super) fn headline_in_run<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     let best_step = run.best.as_ref().map(|best| best.step);
-    let of_suite = || run.suites.iter().filter(|result| result.suite == suite);
-    let selected = of_suite().find(|result| best_step.is_some() && result.step == best_step);
-    of_suite().next_back()?;
+    let suite_results = || run.suites.iter().filter(|result| result.suite == suite);
+    let selected = suite_results().find(|result| best_step.is_some() && result.step == best_step);
+    suite_results().next_back()?;
     Some(Headline {
-        base: of_suite().find(|result| result.step == Some(0)),
-        best: selected.or_else(|| of_suite().rfind(|_| best_step.is_none())),
-        last: of_suite().next_back(),
+        base: suite_results().find(|result| result.step == Some(0)),
+        best: selected.or_else(|| suite_results().rfind(|_| best_step.is_none())),
+        last: suite_results().next_back(),
         is_evaluation: false,
     })
 }
@@ -54,8 +54,8 @@ fn headline_of_evaluation<'r>(run: &'r ReportRun, suite: &str) -> Option<Headlin
     })
 }
 
-/// The headline with most samples, preferring one with both base and best. On a tie the separate
-/// evaluation wins, because its rows did not select the checkpoint.
+/// The headline with the most samples, preferably one that has both base and best. If there is a
+/// tie, the separate evaluation is used, because its rows did not select the checkpoint.
 pub(super) fn largest_headline<'r>(run: &'r ReportRun, suite: &str) -> Option<Headline<'r>> {
     let candidates = [
         headline_in_run(run, suite),
@@ -70,9 +70,9 @@ pub(super) fn largest_headline<'r>(run: &'r ReportRun, suite: &str) -> Option<He
     candidates.into_iter().flatten().max_by_key(size)
 }
 
-/// Headlines of one suite in several runs. Uses the largest headline of each run if all have the
-/// same number of samples; otherwise the evaluations within the runs if every run has one. This
-/// avoids comparing runs on different rows.
+/// The headlines of one suite in several runs. If the largest headlines of all runs have the same
+/// number of samples, these are used; otherwise the evaluations within the runs, if every run has
+/// one. This avoids comparing runs on different rows.
 pub(super) fn comparable_headlines<'r>(
     runs: &'r [ReportRun],
     suite: &str,
@@ -100,7 +100,7 @@ pub(super) fn comparable_headlines<'r>(
     }
 }
 
-/// Suites of all runs in order of first appearance, those evaluated within the runs first.
+/// The suites of all runs in order of first appearance; those evaluated within the runs come first.
 pub(super) fn suite_names(runs: &[ReportRun]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let results = runs

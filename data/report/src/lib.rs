@@ -1,10 +1,11 @@
-//! Renders one or several runs as a single HTML file: settings that differ, base compared with
-//! best, supervised tokens, curves, results and worst samples.
+//! Renders one or more runs as a single HTML file: differing settings, base compared with best,
+//! supervised tokens, curves, results and worst samples.
 //!
 //! The page is self-contained: style, script and drawings are inlined, and no network access is
-//! needed. All data of a run is escaped by the templates, so that a prediction is always shown as
-//! text. Curves are thinned and long texts cut, with a note of how much, so that the page of a long
-//! run opens quickly. This crate reads no files. The same runs always give the same bytes.
+//! needed. The templates escape all data of a run, so a prediction is always shown as text. Curves
+//! are thinned and long texts are cut, with a note about the omitted amount, so that the page of a
+//! long run opens quickly. This crate reads no files. The same runs always give the same bytes.
+//!
 //! ```
 //! use tooltune_report::{MetricFacts, ReportRun, render};
 //!

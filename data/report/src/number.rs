@@ -1,4 +1,4 @@
-//! Formats numbers, durations and sizes for people.
+//! Formats numbers, durations and sizes for readers.
 
 /// Maximum number of decimals.
 const MAX_DECIMALS: usize = 12;
@@ -35,7 +35,8 @@ pub(super) fn format_number(number: f64) -> String {
     }
 }
 
-/// A score with three decimals, so that a column lines up; larger numbers as [`format_number`].
+/// A score with three decimals, so that the numbers of a column are aligned. Larger numbers are
+/// formatted like [`format_number`].
 pub(super) fn estimate(number: f64) -> String {
     if number.abs() < 100.0 {
         format!("{number:.3}")
@@ -54,7 +55,7 @@ pub(super) fn format_change(number: f64) -> String {
     format!("{sign}{text}")
 }
 
-/// Labels of ticks that are `step` apart, all with the same unit and decimals.
+/// Labels of ticks with a distance of `step`, all with the same unit and number of decimals.
 pub(super) fn tick_labels(ticks: &[f64], step: f64) -> Vec<String> {
     let largest = ticks
         .iter()
@@ -88,7 +89,7 @@ fn scientific(number: f64, n_decimals: usize) -> String {
     }
 }
 
-/// Removes trailing zeros of a fraction.
+/// Removes the trailing zeros of a fraction.
 fn trim_zeros(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -128,7 +129,7 @@ pub(super) fn bytes(n: u64) -> String {
     }
 }
 
-/// A score, with the score of the gold answer if that is below the maximum.
+/// A score, followed by the score of the gold answer if that is below the maximum.
 pub(super) fn with_ceiling(value: f64, ceiling: Option<f64>) -> String {
     match ceiling {
         None => estimate(value),

@@ -19,14 +19,15 @@ use super::samples::{Samples, sample_texts, samples};
 use super::tiles::{Tile, tiles};
 use super::truncation::{MAX_FILE, shorten_cell, truncate};
 
-/// Template name and source; escaping is on because the name ends in `.html`.
+/// Template name and source. Escaping is on because the name ends in `.html`.
 const TEMPLATE: (&str, &str) = ("report.html", include_str!("page/report.html"));
 
-/// The start of every page, up to the style sheet. It needs `title` and `style`, and `script_hash` if the page has a
-/// script.
+/// The start of every page, up to the style sheet. It needs `title` and `style`, and `script_hash`
+/// if the page has a script.
 const HEAD: (&str, &str) = ("head.html", include_str!("page/head.html"));
 
-/// Of rules with equal specificity the later one wins, so the order matters.
+/// The style sheets. If two rules have equal specificity, the later one applies, so the order
+/// matters.
 const STYLE: &str = concat!(
     include_str!("page/base.css"),
     include_str!("page/curves.css"),
@@ -87,22 +88,22 @@ struct RunFile {
     note: Option<String>,
 }
 
-/// Maximum number of runs per page: each run has a letter.
+/// Maximum number of runs per page, because each run has a letter.
 pub(super) const MAX_RUNS: usize = 26;
 
 /// Names of the run colours in the style sheet.
 const COLOURS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Dash patterns of lines. Combined with the colours they give each of the 26 runs a distinct look.
+/// Dash patterns of lines. Together with the colours they give each of the 26 runs a distinct look.
 const DASHES: [&str; 5] = ["none", "6 3", "2 3", "10 3 2 3", "1 4"];
 
 /// Renders the page of one run, or of several runs side by side. `facts` describes the metrics.
 ///
 /// # Errors
 ///
-/// - no run, or more runs than letters
-/// - a line of the metrics or timing file without a step
-/// - metrics of a suite that are not a JSON object
+/// - there is no run, or there are more runs than letters
+/// - a line of the metrics or timing file has no step
+/// - the metrics of a suite are not a JSON object
 pub fn render(runs: &[ReportRun], facts: MetricFacts) -> Result<String, ReportError> {
     if !(1..=MAX_RUNS).contains(&runs.len()) {
         return Err(ReportError::NumberOfRuns { n: runs.len() });
@@ -141,7 +142,7 @@ pub fn render(runs: &[ReportRun], facts: MetricFacts) -> Result<String, ReportEr
     })?)
 }
 
-/// The template environment; an undefined name in a template is an error.
+/// The template environment. An undefined name in a template is an error.
 fn environment() -> Result<Environment<'static>, ReportError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -167,7 +168,7 @@ pub(super) fn render_without_script(
     })?)
 }
 
-/// The letter of a run, which identifies it in addition to its colour and dashes.
+/// The letter that identifies a run, in addition to its colour and dashes.
 fn letter(run: usize) -> String {
     let letter = u32::try_from(run)
         .ok()
@@ -215,7 +216,7 @@ fn best_steps(runs: &[ReportRun]) -> Vec<BestStep> {
 }
 
 fn origins(runs: &[ReportRun]) -> Vec<RunOrigin> {
-    let of_runs = runs.iter().enumerate();
+    let numbered_runs = runs.iter().enumerate();
     let of_run = |(run, report_run): (usize, &ReportRun)| -> Vec<RunOrigin> {
         let lines = report_run.origins.iter().map(|line| RunOrigin {
             run,
@@ -224,7 +225,7 @@ fn origins(runs: &[ReportRun]) -> Vec<RunOrigin> {
         });
         lines.collect()
     };
-    of_runs.flat_map(of_run).collect()
+    numbered_runs.flat_map(of_run).collect()
 }
 
 fn files(runs: &[ReportRun]) -> Vec<RunFile> {

@@ -1,8 +1,8 @@
 //! Ranks the lines of a suite's `predictions.jsonl`, worst first.
 //!
-//! A line's rank is the mean of the scores that [`RankedEvaluation`] selects; higher is better. The
-//! other fields of a line are not used, because they describe the sample (such as the depth of its
-//! gold answer) or report a failure (such as `parse_error`).
+//! The rank of a line is the mean of the scores that [`RankedEvaluation`] selects; higher is
+//! better. Other fields of a line are not used, because they describe the sample (such as the depth
+//! of its gold answer) or report a failure (such as `parse_error`).
 
 use std::collections::HashMap;
 
@@ -29,16 +29,16 @@ pub struct RankedEvaluation<'e> {
     pub result: &'e str,
     /// Whether the result is of the untrained model.
     pub is_base: bool,
-    /// Returns the scores whose mean ranks a line, under their metric names; empty for suites whose
+    /// Returns the scores whose mean ranks a line, with their metric names; empty for suites whose
     /// output is not text.
     pub ranking_scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
-    /// Returns all scores of a line, under their metric names.
+    /// Returns all scores of a line, with their metric names.
     pub scores: &'e dyn Fn(&Value) -> Vec<SampleScoreView>,
-    /// Returns the parts of a line under the field names of its suite.
+    /// Returns the parts of a line, from the field names of its suite.
     pub parts: &'e dyn for<'l> Fn(&'l Value) -> LineParts<'l>,
 }
 
-/// The parts of a line of predictions; `None` if the line lacks one.
+/// The parts of a line of predictions; `None` if the line does not have the part.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LineParts<'l> {
     /// Sample id.
@@ -53,8 +53,8 @@ pub struct LineParts<'l> {
 
 /// Ranks the lines of an evaluation, worst first.
 ///
-/// `rows` are the data rows by id; they supply the prompt and gold answer if a line lacks them.
-/// Lines without ranking scores, such as those of retrieval, are omitted. Lines of equal rank keep
+/// `rows` are the data rows by id; if a line has no prompt or gold answer, its row provides them.
+/// Lines without ranking scores, such as lines of retrieval, are omitted. Lines of equal rank keep
 /// the order of the file, except that exact matches come last.
 pub fn ranked_samples(
     evaluation: RankedEvaluation<'_>,
@@ -75,8 +75,8 @@ pub fn ranked_samples(
         .collect()
 }
 
-/// Ranks the rows of a loss-only evaluation (`losses.jsonl`), highest loss first. Rows missing from
-/// the data are omitted, because their text is unknown.
+/// Ranks the rows of a loss-only evaluation (`losses.jsonl`), highest loss first. Rows that are not
+/// in `rows` are omitted, because their text is unknown.
 pub fn samples_by_loss(
     result: &str,
     lines: &[Value],
@@ -112,8 +112,8 @@ fn mean(scores: &[SampleScoreView]) -> Option<f64> {
     (!scores.is_empty()).then(|| sum / scores.len() as f64)
 }
 
-/// Name and value of the rank: `mean of slot.schema_accuracy and slot.content_similarity`, or a
-/// single score.
+/// The name and value of the rank: a single score, or `mean of slot.schema_accuracy and
+/// slot.content_similarity`.
 fn rank_score(scores: &[SampleScoreView]) -> Option<SampleScoreView> {
     let names: Vec<&str> = scores.iter().map(|score| score.name.as_str()).collect();
     let name = match names.as_slice() {
@@ -159,7 +159,8 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The model input of a row: all messages before the reply, with their roles if there are several.
+/// The model input of a row: all messages before the reply, with their roles if there are several
+/// messages.
 fn row_text(row: &Row) -> String {
     let content = |message: &Message| message.content.clone().unwrap_or_default();
     match row.conversation.prompt() {
@@ -173,7 +174,7 @@ fn row_text(row: &Row) -> String {
     }
 }
 
-/// The reply that a row expects.
+/// The expected reply of a row.
 fn gold(row: &Row) -> String {
     let conversation = &row.conversation;
     let turn = conversation.messages.get(conversation.completion_start);
@@ -181,8 +182,8 @@ fn gold(row: &Row) -> String {
         .unwrap_or_default()
 }
 
-/// Notes about a line: the limit that cut it, malformed output, failures, broken rules. If none
-/// applies and the prediction is still wrong, a note states that it is valid but not equal to the
+/// Notes about a line: the limit that cut it off, malformed output, failures, broken rules. If none
+/// applies and the prediction is still wrong, a note reports that it is valid but differs from the
 /// gold answer.
 fn line_notes(line: &Value) -> Vec<String> {
     let reason = line["finish_reason"].as_str().unwrap_or_default();
@@ -227,7 +228,7 @@ fn broken_rules(line: &Value) -> Vec<String> {
     notes
 }
 
-/// The failure of an answer that lists no broken rules.
+/// The reason for a failed answer that lists no broken rules.
 fn unreadable_reason(line: &Value) -> Option<String> {
     let score = line.get("score").unwrap_or(line);
     if score["parse_error"] == Value::Bool(true) {

@@ -12,15 +12,15 @@ const MAX_ROWS: usize = 8;
 /// Maximum number of tokens shown per row.
 const MAX_TOKENS: usize = 2_000;
 
-/// Longest stretch of masked tokens that is shown token by token. In longer stretches only the
-/// tokens next to supervised ones are, and the rest is folded, so that a row opens at its first
-/// supervised token.
+/// Maximum length of a stretch of masked tokens that is shown token by token. In longer stretches,
+/// only the tokens next to supervised ones are shown and the rest is folded, so that a row opens at
+/// its first supervised token.
 const MAX_MASKED: usize = 48;
 
-/// Masked tokens shown individually next to supervised ones.
+/// Number of masked tokens next to supervised ones that are shown individually.
 const MASKED_ENDS: usize = 12;
 
-/// Maximum number of characters kept of a folded stretch.
+/// Maximum number of characters of a folded stretch on the page.
 const MAX_MASKED_TEXT: usize = 12_000;
 
 /// The preview rows of one run.
@@ -63,7 +63,7 @@ enum Kind {
     Fold,
 }
 
-/// The preview rows of each run; rows shared by several runs are shown once.
+/// The preview rows of each run. Rows that several runs share are shown once.
 pub(super) fn previews(runs: &[ReportRun]) -> Vec<Preview> {
     let mut previews: Vec<(&[PreviewRow], Preview)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
@@ -115,7 +115,7 @@ fn to_row(row: &PreviewRow) -> Row {
     }
 }
 
-/// How a stretch of tokens of one kind is shown.
+/// How to show a stretch of tokens of one kind.
 struct Stretch<'t> {
     tokens: &'t [PreviewToken],
     /// The tokens whose text is folded.
@@ -145,8 +145,8 @@ fn split_stretches(tokens: &[PreviewToken]) -> impl Iterator<Item = Stretch<'_>>
         })
 }
 
-/// The tokens of a row up to the limit. A folded stretch counts as one token, because the
-/// supervised tokens often follow it.
+/// The tokens of a row up to the limit. A folded stretch counts as one token, because supervised
+/// tokens often follow it.
 fn visible_tokens(tokens: &[PreviewToken]) -> &[PreviewToken] {
     let (mut n_shown, mut end) = (0, 0);
     for stretch in split_stretches(tokens) {
@@ -196,7 +196,7 @@ fn to_part(token: &PreviewToken) -> Part {
     let kind = kind(token);
     Part {
         kind,
-        // Show a line break as a sign, followed by the break.
+        // Show a line break as a visible sign, followed by the break.
         text: shorten_cell(&token.text).replace('\n', "↵\n"),
         weight: (kind == Kind::Partial).then(|| format_number(f64::from(token.weight))),
         summary: None,
@@ -245,7 +245,7 @@ mod tests {
             (preview_row.n_masked.as_str(), preview_row.note),
             ("500", None)
         );
-        // The reply to a document of any length is shown, and so is the start of the document.
+        // The reply to a long document is shown, and so is the start of the document.
         let late_row = PreviewRow {
             tokens: [tokens(50_000, 0.0), tokens(3, 1.0)].concat(),
             ..row_of

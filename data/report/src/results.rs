@@ -1,4 +1,4 @@
-//! Tabulates the metrics of suites, at any nesting depth, with runs side by side.
+//! Tabulates the metrics of suites at any nesting depth, with runs side by side.
 
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ enum Table {
     },
 }
 
-/// The result that a line or column shows.
+/// The result in a line or column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Source {
     run: usize,
@@ -86,7 +86,7 @@ struct Counts {
 struct MetricCell {
     source: Source,
     value: String,
-    /// Whether the value is better than that of every other result.
+    /// Whether the value is better than the values of all other results.
     is_best: bool,
     interval: Option<String>,
     n: String,
@@ -133,12 +133,12 @@ impl SuiteRead<'_> {
     /// The table over all samples.
     fn headline(&self) -> Option<&Block> {
         let suite = self.result.suite.as_str();
-        let of_all = |block: &&Block| matches!(block.key(), (title, false) if title.is_empty() || title == suite);
-        self.blocks.iter().find(of_all)
+        let is_overall = |block: &&Block| matches!(block.key(), (title, false) if title.is_empty() || title == suite);
+        self.blocks.iter().find(is_overall)
     }
 }
 
-/// A metric of a result over all of its samples.
+/// A metric of a result, over all samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figure {
     /// Full name of the metric.
@@ -150,7 +150,7 @@ pub(super) struct Figure {
     pub(super) ceiling: Option<f64>,
 }
 
-/// The metrics of a result over all of its samples, without counts.
+/// The metrics of a result over all samples, without counts.
 ///
 /// # Errors
 ///
@@ -177,7 +177,7 @@ pub(super) fn figures(run: &ReportRun, result: &SuiteResult) -> Result<Vec<Figur
     Ok(measures.iter().filter_map(figure).collect())
 }
 
-/// Maximum number of metrics or groups shown per table.
+/// Maximum number of metrics or groups per table.
 const MAX_ROWS: usize = 100;
 
 /// Shown if a result has no value.
@@ -191,8 +191,8 @@ const DASH: &str = "–";
 pub(super) fn suites(runs: &[ReportRun], facts: MetricFacts) -> Result<Vec<Suite>, ReportError> {
     let mut suites: Vec<(String, Vec<SuiteRead<'_>>)> = Vec::new();
     for (idx, run) in runs.iter().enumerate() {
-        // Separate evaluations use other rows than the run itself. In one table, the change from
-        // the first result would compare two sets of rows.
+        // Separate evaluations use different rows than the run itself. In one table, the change
+        // from the first result would compare two sets of rows.
         let evaluations = run.evaluations.iter().map(|result| {
             let heading = format!("{}, further evaluations", result.suite);
             (heading, result)

@@ -1,4 +1,4 @@
-//! Plain data structures for a report's contents; the caller fills them from the run's files.
+//! Plain data structures for the contents of a report; the caller fills them from the run's files.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tooltune_rows::text::InspectedRow;
 
-/// A run, as far as it is known. The page reports empty fields as missing.
+/// The known data of a run. The page shows empty fields as missing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportRun {
     /// Name shown for the run, such as the name of its folder.
@@ -15,15 +15,15 @@ pub struct ReportRun {
     pub date: Option<String>,
     /// Lines of `metrics.jsonl`: objects with `step`. Every other number is a curve.
     pub metrics: Vec<Value>,
-    /// Lines of `timing.jsonl`: objects with `step` and that step's `seconds` and `tokens`, or
-    /// `retriever_seconds` and `retriever_pairs`, and `peak_rss_bytes`.
+    /// Lines of `timing.jsonl`: objects with `step`, the step's `seconds` and `tokens` (or
+    /// `retriever_seconds` and `retriever_pairs`), and `peak_rss_bytes`.
     pub timing: Vec<Value>,
     /// The selected checkpoint.
     pub best: Option<BestCheckpoint>,
     /// Results of suites within the run, in display order.
     pub suites: Vec<SuiteResult>,
-    /// Results of separate evaluations on other rows, the base first. The labels are `base` and
-    /// `best` for those checkpoints.
+    /// Results of separate evaluations on other rows; the base comes first. The labels are `base`
+    /// and `best` for these checkpoints.
     pub evaluations: Vec<SuiteResult>,
     /// Descriptions of the separate evaluations.
     pub origins: Vec<OriginLine>,
@@ -33,7 +33,7 @@ pub struct ReportRun {
     pub mask_preview: Vec<PreviewRow>,
     /// Samples with their predictions, grouped by result, worst first.
     pub samples: Vec<SampleView>,
-    /// Generated texts without scores, and the corresponding text of their rows.
+    /// Generated texts without scores, with the expected texts of their rows.
     pub texts: Vec<SampleView>,
     /// All settings by path, such as `lora.r`, with their values as text.
     pub settings: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ pub struct ReportRun {
 pub struct OriginLine {
     /// As in [`SuiteResult::label`].
     pub label: String,
-    /// The model, checkpoint or server, and the rows, in a few words.
+    /// A short description of the model, checkpoint or server, and of the rows.
     pub text: String,
 }
 
@@ -85,11 +85,11 @@ impl SuiteResult {
 
     /// Number of samples, if the metrics contain it.
     pub fn n_samples(&self) -> Option<u64> {
-        let of_suite = self
+        let suite_results = self
             .metrics
             .get(&self.suite)
             .and_then(|suite_metrics| suite_metrics.get("n"));
-        let n = self.metrics.get("n").or(of_suite);
+        let n = self.metrics.get("n").or(suite_results);
         n.or_else(|| self.metrics.get("n_loss_rows"))?.as_u64()
     }
 
@@ -112,8 +112,8 @@ pub struct MetricFacts {
 }
 
 impl MetricFacts {
-    /// Marks the values that are better than all others. No value is marked if all are equal or if
-    /// the better direction is unknown.
+    /// Marks the values that are better than all others. If all values are equal, or the better
+    /// direction is unknown, no value is marked.
     pub(crate) fn best(&self, metric: &str, values: &[Option<f64>]) -> Vec<bool> {
         let known_values = || values.iter().flatten().copied();
         let (Some(lowest), Some(highest)) = (
@@ -169,7 +169,7 @@ pub struct SampleView {
     pub suite: String,
     /// The evaluated model, as in [`SuiteResult::label`].
     pub result: String,
-    /// Whether the model is untrained. Its predictions are shown only next to those of other
+    /// Whether the model is untrained. Its predictions are shown only next to predictions of other
     /// models.
     pub is_base: bool,
     /// Unique in its suite and result; all predictions for a sample are shown together.
@@ -184,7 +184,7 @@ pub struct SampleView {
     pub rank: Option<SampleScoreView>,
     /// All scores of the sample.
     pub scores: Vec<SampleScoreView>,
-    /// Further remarks, such as a broken schema rule.
+    /// Additional notes, such as a broken schema rule.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Lays out samples of all runs as cards: one prompt, and each prediction next to the gold answer.
+//! Lays out the samples of all runs as cards: one prompt, and each prediction next to the gold
+//! answer.
 //!
 //! The cards are divided evenly among the suites and among the results of a suite, because scores
 //! of different suites are not comparable.
@@ -76,13 +77,13 @@ pub(super) fn samples(runs: &[ReportRun]) -> Samples {
     }
 }
 
-/// Generated texts without scores in their order, grouped by row.
+/// Generated texts without scores in their original order, grouped by row.
 pub(super) fn sample_texts(runs: &[ReportRun]) -> Samples {
-    let of_run = |run: &ReportRun| ReportRun {
+    let run_with_texts = |run: &ReportRun| ReportRun {
         samples: run.texts.clone(),
         ..ReportRun::default()
     };
-    let runs: Vec<ReportRun> = runs.iter().map(of_run).collect();
+    let runs: Vec<ReportRun> = runs.iter().map(run_with_texts).collect();
     let (cards_by_sample, _) = group_by_sample(&runs);
     let cards: Vec<Card> = cards_by_sample
         .iter()
@@ -96,8 +97,8 @@ pub(super) fn sample_texts(runs: &[ReportRun]) -> Samples {
     }
 }
 
-/// Selects a typical sample of a suite: the shortest sample whose rank in the last result is the
-/// median. Returns `None` if no sample has a prediction in every result.
+/// Selects a typical sample of a suite: the shortest sample with the median rank in the last
+/// result. Returns `None` if no sample has a prediction in every result.
 pub(super) fn typical_sample(
     runs: &[ReportRun],
     suite: &str,
@@ -105,14 +106,16 @@ pub(super) fn typical_sample(
 ) -> Option<Card> {
     let (cards_by_sample, _) = group_by_sample(runs);
     let answered_ranks = cards_by_sample.iter().filter_map(|sample| {
-        let of_result = |(run, result): &(usize, &str)| {
+        let sample_in_result = |(run, result): &(usize, &str)| {
             let mut sample_answers = sample.iter().copied();
             sample_answers.find(|(answer_run, answer)| {
                 answer_run == run && answer.suite == suite && answer.result == *result
             })
         };
-        let sample_answers: CardSample<'_> =
-            results.iter().map(of_result).collect::<Option<_>>()?;
+        let sample_answers: CardSample<'_> = results
+            .iter()
+            .map(sample_in_result)
+            .collect::<Option<_>>()?;
         let rank = sample_answers.last()?.1.rank.as_ref()?.value;
         Some((rank, sample_answers))
     });
@@ -133,7 +136,7 @@ pub(super) fn typical_sample(
 /// The predictions for one sample, each with its run.
 type CardSample<'s> = Vec<(usize, &'s SampleView)>;
 
-/// One result's samples of a suite as indices into all samples, worst first.
+/// The samples of one result of a suite, as indices into all samples, worst first.
 #[derive(Debug)]
 struct Ranking<'s> {
     suite: &'s str,
@@ -143,8 +146,8 @@ struct Ranking<'s> {
     places: Vec<usize>,
 }
 
-/// All samples in order of first appearance, and per result the ranking of its samples that are not
-/// fully right.
+/// All samples in order of first appearance, and for each result the ranking of its samples that
+/// are not fully correct.
 fn group_by_sample(runs: &[ReportRun]) -> (Vec<CardSample<'_>>, Vec<Ranking<'_>>) {
     let mut groups: Vec<CardSample<'_>> = Vec::new();
     let mut rankings: Vec<Ranking<'_>> = Vec::new();
@@ -154,7 +157,7 @@ fn group_by_sample(runs: &[ReportRun]) -> (Vec<CardSample<'_>>, Vec<Ranking<'_>>
         .flat_map(|(run, report_run)| report_run.samples.iter().map(move |sample| (run, sample)));
     for (run, sample) in samples {
         let (suite, result) = (sample.suite.as_str(), sample.result.as_str());
-        // An id that occurs twice in a result denotes two samples.
+        // If an id occurs twice in a result, there are two samples.
         let has_room = |idx: &usize| {
             let mut other_answers = groups.get(*idx).into_iter().flatten();
             other_answers
@@ -169,11 +172,11 @@ fn group_by_sample(runs: &[ReportRun]) -> (Vec<CardSample<'_>>, Vec<Ranking<'_>>
             Some(other_answers) => other_answers.push((run, sample)),
             None => groups.push(vec![(run, sample)]),
         }
-        let of_this = |ranking_entry: &&mut Ranking<'_>| {
+        let is_same_result = |ranking_entry: &&mut Ranking<'_>| {
             (ranking_entry.suite, ranking_entry.run, ranking_entry.result) == (suite, run, result)
         };
         let wrong_idx = (!is_right(sample)).then_some(idx);
-        match rankings.iter_mut().find(of_this) {
+        match rankings.iter_mut().find(is_same_result) {
             Some(ranking) => ranking.places.extend(wrong_idx),
             None => rankings.push(Ranking {
                 suite,
@@ -193,8 +196,8 @@ fn is_right(sample: &SampleView) -> bool {
     sample.suite != SuiteResult::LOSS && rank >= 1.0
 }
 
-/// The samples of each suite without repeats: the worst of every result, then the second worst of
-/// every result, and so on.
+/// The samples of each suite without repeats: the worst sample of every result, then the second
+/// worst of every result, and so on.
 fn interleave(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
     let mut suites: Vec<(&str, Vec<&[usize]>)> = Vec::new();
     for ranking in rankings {
@@ -205,40 +208,41 @@ fn interleave(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
     }
     let order = |(_, results): &(&str, Vec<&[usize]>)| {
         let longest = results.iter().map(|idxs| idxs.len()).max();
-        let mut seen_idxs = HashSet::new();
+        let mut seen_samples = HashSet::new();
         let ranks = (0..longest.unwrap_or(0)).flat_map(|rank| {
-            let of_rank = results.iter().filter_map(move |idxs| idxs.get(rank));
-            of_rank.copied()
+            let samples_of_rank = results.iter().filter_map(move |idxs| idxs.get(rank));
+            samples_of_rank.copied()
         });
-        ranks.filter(|idx| seen_idxs.insert(*idx)).collect()
+        ranks.filter(|idx| seen_samples.insert(*idx)).collect()
     };
     suites.iter().map(order).collect()
 }
 
-/// Number of cards per suite: suites with samples left take turns until all cards are assigned.
+/// Number of cards per suite. Suites that still have samples take turns until all cards are
+/// assigned.
 fn divide_cards(lengths: &[usize]) -> Vec<usize> {
     let mut n_by_suite = vec![0; lengths.len()];
-    let mut n_free = MAX_SAMPLES.min(lengths.iter().sum());
-    while n_free > 0 {
+    let mut n_unassigned = MAX_SAMPLES.min(lengths.iter().sum());
+    while n_unassigned > 0 {
         for (n_cards, length) in n_by_suite.iter_mut().zip(lengths) {
-            if n_free > 0 && *n_cards < *length {
+            if n_unassigned > 0 && *n_cards < *length {
                 *n_cards += 1;
-                n_free -= 1;
+                n_unassigned -= 1;
             }
         }
     }
     n_by_suite
 }
 
-fn card(of_runs: &[(usize, &SampleView)]) -> Option<Card> {
-    let (_, first_sample) = of_runs.first()?;
+fn card(samples_by_run: &[(usize, &SampleView)]) -> Option<Card> {
+    let (_, first_sample) = samples_by_run.first()?;
     let (prompt, prompt_note) = truncate(&first_sample.prompt, MAX_TEXT);
     Some(Card {
         suite: shorten_cell(&first_sample.suite),
         id: shorten_cell(&first_sample.id),
         prompt: prompt.to_owned(),
         prompt_note,
-        answers: of_runs
+        answers: samples_by_run
             .iter()
             .map(|(run, sample)| answer(*run, sample))
             .collect(),
@@ -295,7 +299,7 @@ mod tests {
             page_samples.note.as_deref(),
             Some("10 more samples not shown")
         );
-        // The worst samples of both runs alternate; the first run ranks 10 to 14 last, the second
+        // The worst samples of both runs alternate. The first run ranks 10 to 14 last; the second
         // run ranks them first.
         let ids: Vec<&str> = page_samples
             .cards
@@ -361,7 +365,7 @@ mod tests {
         assert_eq!(divide_cards(&[1, 0]), [1, 0]);
     }
 
-    /// Fully right samples are never among the worst.
+    /// A fully correct sample is never among the worst.
     #[test]
     fn a_right_sample_is_not_among_the_worst() {
         let mut three_samples = run(0..3);
@@ -376,7 +380,7 @@ mod tests {
             .map(|card| card.id.as_str())
             .collect();
         assert_eq!(ids, ["0"]);
-        // A loss of 1 does not mean right.
+        // A loss of 1 does not mean that a sample is correct.
         three_samples.samples[1].suite = SuiteResult::LOSS.to_owned();
         assert_eq!(samples(&[three_samples]).cards.len(), 2);
     }

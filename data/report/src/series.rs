@@ -1,23 +1,23 @@
-//! Reads the lines of a metrics file as curves, thinned so that extremes are kept.
+//! Reads the lines of a metrics file as curves, and thins them without losing extremes.
 
 use serde_json::Value;
 
 use super::error::ReportError;
 use super::run::ReportRun;
 
-/// Number of buckets that a longer curve is thinned to; each keeps its minimum and maximum.
+/// Number of buckets for thinning a longer curve; each bucket keeps its minimum and maximum.
 const N_BUCKETS: usize = 240;
 
-/// Number of windows that throughput is averaged over.
+/// Number of windows over which throughput is averaged.
 const N_WINDOWS: usize = 240;
 
 /// Minimum number of values for smoothing.
 const MIN_SMOOTHED: usize = 20;
 
-/// Fraction of a curve that the moving average reaches back over.
+/// Window of the moving average, as a fraction of the curve.
 const SMOOTHED_SHARE: f64 = 0.05;
 
-/// Counters, which only increase; the summary shows their final values.
+/// Counters, which only increase. The summary shows their final values.
 const COUNTERS: [&str; 7] = [
     "step",
     "epoch",
@@ -97,8 +97,8 @@ fn step_of(
     })
 }
 
-/// Throughput of a run, as sums over windows of steps, so that each step is weighted by its
-/// duration.
+/// The throughput of a run over windows of steps. Each window divides sums, so that steps are
+/// weighted by their duration.
 fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
     let mut steps = Vec::with_capacity(run.timing.len());
     for (line, value) in run.timing.iter().enumerate() {
@@ -129,7 +129,7 @@ fn rates(run: &ReportRun) -> Result<Vec<Series>, ReportError> {
     ])
 }
 
-/// Sorts by step. If a resumed run wrote a step again, the last value is kept.
+/// Sorts by step. If a resumed run wrote a step twice, the last value is kept.
 fn sort_by_step(mut points: Points) -> Points {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.reverse();
@@ -155,7 +155,7 @@ fn moving_average(points: &[(f64, Option<f64>)]) -> Points {
     points.iter().map(point).collect()
 }
 
-/// Keeps the first and last point, and per bucket the extremes and one gap if there is any.
+/// Keeps the first and last point, and in each bucket the extremes and one gap if there is any.
 fn thin_out(points: Points) -> Points {
     if points.len() <= 2 * N_BUCKETS {
         return points;

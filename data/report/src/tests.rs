@@ -77,13 +77,13 @@ fn run(name: &str) -> ReportRun {
     }
 }
 
-/// No metric has a known name or direction.
+/// The plain name and the direction of every metric are unknown.
 const FACTS: MetricFacts = MetricFacts {
     plain_name: |_| None,
     greater_is_better: |_| None,
 };
 
-/// A run in which every string of a file is the attack.
+/// A run in which every string from a file is the attack.
 fn hostile_run() -> ReportRun {
     let text = || ATTACK.to_owned();
     let mut run = run(ATTACK);
@@ -199,7 +199,7 @@ fn two_runs_share_charts_tables_and_samples() {
         "<table ",
         r#"<article class="card"#,
     ] {
-        // Skip the opening comparison, which only a page of several runs has.
+        // Skip the opening comparison, which exists only on a page of several runs.
         let n =
             |page: &str| n_matches(page, pattern) - n_matches(section(page, "outcome"), pattern);
         assert_eq!(n(&both), n(&first_page), "{pattern}");
@@ -231,7 +231,7 @@ fn file_contents_are_escaped_everywhere() {
             let n_opened = n_matches(&page, &format!("<{tag}[ >]"));
             assert_eq!(n_opened, n_matches(&page, &format!("</{tag}>")), "{tag}");
         }
-        // The page has one script per chart, and no other additional script.
+        // The page has one script per chart, and no other script.
         let n_charts = |page: &str| n_matches(page, r#"<figure class="chart">"#);
         assert_eq!(n_matches(&page, "<script") - n_charts(&page), 1);
         assert_eq!(n_matches(&harmless, "<script") - n_charts(&harmless), 1);
@@ -344,7 +344,7 @@ fn the_page_opens_with_base_compared_with_best() {
     ] {
         assert!(opening.contains(part), "{part}: {opening}");
     }
-    // Results within the run are in a later section, not next to results on other rows.
+    // Results within the run are in a later section, not next to results on different rows.
     assert!(!opening.contains(">step 20<"), "{opening}");
 
     // Without separate evaluations, the run's own base and best are compared.

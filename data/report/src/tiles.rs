@@ -9,7 +9,7 @@ use super::results::figures;
 use super::run::{ReportRun, SuiteResult};
 use super::truncation::shorten_cell;
 
-/// One summary number, for each run.
+/// One summary number of each run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tile {
     label: &'static str,
@@ -31,7 +31,7 @@ struct Figure {
 /// Returns a run's value and its detail text, if the run has one.
 type TileReader = fn(&ReportRun) -> Option<(String, String)>;
 
-const READINGS: [(&str, TileReader); 11] = [
+const TILES: [(&str, TileReader); 11] = [
     ("Base model", model),
     ("LoRA rank", lora_rank),
     ("Training rows", rows),
@@ -49,9 +49,9 @@ const READINGS: [(&str, TileReader); 11] = [
 const NAMES: [&str; 2] = ["Base model", "Selected by"];
 
 /// Number of characters that fit into one tile.
-const NARROW: usize = 10;
+const TILE_CHARS: usize = 10;
 
-/// The tiles for which any run has a value.
+/// The tiles for which at least one run has a value.
 pub(super) fn tiles(runs: &[ReportRun]) -> Vec<Tile> {
     let tile = |(label, reading): (&'static str, TileReader)| {
         let figure = |(run, report_run): (usize, &ReportRun)| {
@@ -66,11 +66,11 @@ pub(super) fn tiles(runs: &[ReportRun]) -> Vec<Tile> {
         Some(Tile {
             label,
             is_name: NAMES.contains(&label),
-            is_wide: longest > NARROW,
+            is_wide: longest > TILE_CHARS,
             figures,
         })
     };
-    READINGS.into_iter().filter_map(tile).collect()
+    TILES.into_iter().filter_map(tile).collect()
 }
 
 /// The base model's name: the last component of its path.
@@ -103,13 +103,15 @@ fn rows(run: &ReportRun) -> Option<(String, String)> {
     Some((group_digits(run.n_rows?), source_rows.to_owned()))
 }
 
-/// The metric that selected the best checkpoint, otherwise the first metric, on the largest
+/// The metric that selected the best checkpoint (otherwise the first metric) in the largest
 /// evaluation.
 fn base_to_best(run: &ReportRun) -> Option<(String, String)> {
     let selected = run.best.as_ref().map(|best| best.metric.as_str());
     let all_suites = suite_names(std::slice::from_ref(run));
-    let of_selected = selected.and_then(|metric| metric.split('.').next());
-    let suite = all_suites.iter().find(|suite| Some(**suite) == of_selected);
+    let selected_suite = selected.and_then(|metric| metric.split('.').next());
+    let suite = all_suites
+        .iter()
+        .find(|suite| Some(**suite) == selected_suite);
     let headline = largest_headline(run, suite.or(all_suites.first())?)?;
     let best = figures(run, headline.best?).ok()?;
     let selected_metric = best
@@ -148,7 +150,7 @@ fn best_step(run: &ReportRun) -> Option<(String, String)> {
 }
 
 /// Number of optimizer steps. `metrics.jsonl` has a line only every `train.logging_steps` steps, so
-/// that a short run may have none after step 0.
+/// a short run may have no line after step 0.
 fn n_steps(run: &ReportRun) -> Option<u64> {
     let lines = run.metrics.iter().chain(&run.timing);
     let logged = lines.filter_map(|line| line["step"].as_u64());
@@ -215,7 +217,7 @@ fn peak_memory(run: &ReportRun) -> Option<(String, String)> {
     Some((bytes(max_bytes), "host memory".to_owned()))
 }
 
-/// The number under `key` in the last line that has one.
+/// The number with this key in the last line that has one.
 fn last_of(lines: &[Value], key: &str) -> Option<f64> {
     lines.iter().rev().find_map(|line| line[key].as_f64())
 }

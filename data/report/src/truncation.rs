@@ -1,17 +1,17 @@
-//! Truncates long texts and notes how much is left out.
+//! Truncates long texts, with a note about the omitted amount.
 
 use super::number::group_digits;
 
-/// Maximum number of characters shown of a prompt, prediction or gold answer.
+/// Maximum number of characters of a prompt, prediction or gold answer on the page.
 pub(super) const MAX_TEXT: usize = 4_000;
 
-/// Maximum number of characters shown of a config or lock file.
+/// Maximum number of characters of a config or lock file on the page.
 pub(super) const MAX_FILE: usize = 100_000;
 
 /// Maximum number of characters of a name or table value.
 pub(super) const MAX_CELL: usize = 200;
 
-/// The first `most` characters, and a note if there are more.
+/// The first `max_chars` characters, and a note if there are more.
 pub(super) fn truncate(text: &str, max_chars: usize) -> (&str, Option<String>) {
     let Some((end, _)) = text.char_indices().nth(max_chars) else {
         return (text, None);

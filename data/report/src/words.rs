@@ -8,7 +8,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 pub(super) struct Piece {
     /// The characters of the part.
     pub(super) text: String,
-    /// Whether the other text lacks this part.
+    /// Whether the other text does not have this part.
     pub(super) differs: bool,
 }
 
@@ -33,8 +33,8 @@ fn push_piece(pieces: &mut Vec<Piece>, words: Option<&[&str]>, differs: bool) {
     }
 }
 
-/// Splits into words, runs of whitespace, and single other characters, because JSON has little
-/// whitespace.
+/// Splits a text into words, runs of whitespace, and other characters one by one, because JSON has
+/// little whitespace.
 fn split_words(text: &str) -> Vec<&str> {
     let kind = |sign: char| match sign {
         _ if sign.is_alphanumeric() || sign == '_' => 1,

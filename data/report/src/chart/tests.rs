@@ -1,4 +1,4 @@
-//! Positions of lines, letters and axes.
+//! Tests of the positions of lines, letters and axes.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn heading() -> Heading {
         title: "Loss".to_owned(),
         unit: "nats".to_owned(),
         last_step: 100.0,
-        may_begin_high: false,
+        may_start_above_zero: false,
     }
 }
 
@@ -84,11 +84,11 @@ fn an_axis_starts_at_zero_unless_its_unit_states_the_start() {
     let narrow = [(0.0, Some(2.4)), (100.0, Some(2.2))];
     let chart = Chart::new(heading(), &[curve(0, &narrow)]).expect("values");
     assert_eq!(chart.data.y[0], 0.0);
-    let of_loss = Heading {
-        may_begin_high: true,
+    let loss_heading = Heading {
+        may_start_above_zero: true,
         ..heading()
     };
-    let chart = Chart::new(of_loss, &[curve(0, &narrow)]).expect("values");
+    let chart = Chart::new(loss_heading, &[curve(0, &narrow)]).expect("values");
     assert_eq!(chart.unit, "nats, axis from 2.20");
     assert!(chart.data.y[0] > 2.0);
 }

@@ -1,4 +1,4 @@
-//! Tests of the comparison table, on the page and on a terminal.
+//! Tests of the comparison table, on the page and in a terminal.
 
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn runs_are_compared_on_equal_rows_if_possible() {
     ]);
     assert!(both.contains("| slot: samples |  | 100 | 100 |"), "{both}");
     assert!(both.contains("| slot.mean | best | 0.500 [0.375, 0.625] | 0.750 ["));
-    // One run was evaluated on other rows, so the evaluations within the runs are compared.
+    // One run was evaluated on different rows, so the evaluations within the runs are compared.
     let only_first = compare(&[
         evaluated(run("a", "1", 0.5), 100, 0.5),
         run("b", "1", 0.625),

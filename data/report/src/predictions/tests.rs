@@ -1,4 +1,4 @@
-//! Ranking and notes of lines as suites write them.
+//! Tests of ranks and notes, with lines as suites write them.
 
 use serde_json::json;
 use tooltune_rows::text::{SlotPrompt, SlotRow};
@@ -101,12 +101,15 @@ fn slot_ranks_ignore_the_depth_of_the_gold() {
         (ranks[0].value, ranks[2].value, ranks[5].value),
         (0.0, 0.5, 1.0)
     );
-    for of_line in [
+    for expected_score in [
         score("slot.schema_accuracy", 0.0),
         score("slot.content_similarity", 1.0),
         score("slot.strict_keys_accuracy", 0.0),
     ] {
-        assert!(samples[2].scores.contains(&of_line), "{of_line:?}");
+        assert!(
+            samples[2].scores.contains(&expected_score),
+            "{expected_score:?}"
+        );
     }
     let has_depth = |view: &SampleScoreView| view.name.contains("depth");
     assert!(!samples[2].scores.iter().any(has_depth));
@@ -149,7 +152,7 @@ fn broken_rules_are_on_the_card_with_their_paths() {
             .iter()
             .any(|note| note.starts_with("breaks additionalProperties"))
     );
-    // Two of the three predicted leaves are right and none is missing: F1 = 0.8.
+    // Two of the three predicted leaves are correct and none is missing: F1 = 0.8.
     let run = ReportRun {
         samples,
         ..ReportRun::default()

@@ -90,7 +90,7 @@ pub(super) fn metric_table(
         })
         .collect();
     let all_measures = results.iter().flat_map(|(_, measures, _)| measures);
-    // In a table with metrics, counts are remarks; a table may also contain only counts.
+    // In a table with metrics, counts are notes. A table may also contain only counts.
     let is_metric = |measure: &&Measure| matches!(measure.entry, Entry::Number { .. });
     let has_metrics = all_measures.clone().any(|measure| is_metric(&measure));
     let is_count = |name: &&str| {
@@ -122,7 +122,7 @@ pub(super) fn metric_table(
             .and_then(|(_, measures, _)| find_entry(measures, name));
         let is_of_suite = has_metrics && {
             let mut same_name = all_measures.clone().filter(|measure| measure.name == *name);
-            // A metric is null if no sample counts for it.
+            // A metric is null if it applies to no sample.
             same_name.any(|measure| is_metric(&measure) || measure.entry == Entry::null())
         };
         let row_name = match is_of_suite {
@@ -225,12 +225,12 @@ pub(super) fn group_table(
     for (source, block) in results {
         if let Block::Groups {
             label: own,
-            groups: of_this,
+            groups: source_groups,
             ..
         } = block
         {
             label = own;
-            groups.push((*source, of_this));
+            groups.push((*source, source_groups));
         }
     }
     let all_groups = || groups.iter().flat_map(|(_, groups)| groups.iter());

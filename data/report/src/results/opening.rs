@@ -1,5 +1,5 @@
 //! Compares the base model with the best checkpoint: their metrics in one table, and a typical
-//! sample of both.
+//! sample with both predictions.
 
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ fn suite_opening(
     }))
 }
 
-/// The table without text values, which cannot be compared.
+/// The table without text values, because these cannot be compared.
 fn without_text(block: &Block) -> Block {
     let mut block = block.clone();
     if let Block::Metrics { measures, .. } = &mut block {
@@ -83,15 +83,15 @@ fn without_text(block: &Block) -> Block {
     block
 }
 
-/// The separate evaluations of a suite, or if there are not two, the run's own results of base and
-/// best.
+/// The separate evaluations of a suite; if there are fewer than two, the results of base and best
+/// within the run.
 fn results_to_compare<'r>(suite: &str, runs: &'r [ReportRun]) -> Vec<(usize, &'r SuiteResult)> {
     let evaluations = runs.iter().enumerate().flat_map(|(idx, run)| {
-        let of_suite = run
+        let suite_results = run
             .evaluations
             .iter()
             .filter(|result| result.suite == suite);
-        of_suite.map(move |result| (idx, result))
+        suite_results.map(move |result| (idx, result))
     });
     let evaluations: Vec<(usize, &SuiteResult)> = evaluations.collect();
     if evaluations.len() > 1 {

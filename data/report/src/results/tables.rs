@@ -1,14 +1,15 @@
 //! Flattens a `metrics.json` into tables: metrics with values, and groups of samples with metrics.
 //!
-//! The nesting is free. An object with a number `value` is an estimate. An array of objects, or an
-//! object whose key starts with `by_`, is a table of groups. Any other object is a separate table.
+//! Any nesting is allowed. An object with a number `value` is an estimate. An array of objects, or
+//! an object whose key starts with `by_`, is a table of groups. Any other object is a separate
+//! table.
 
 use serde_json::{Map, Value};
 use tooltune_json::{Style, dumps};
 
 use crate::truncation::shorten_cell;
 
-/// Key of the metrics whose maximum the gold answer does not reach.
+/// Key of the gold answer's scores, for the metrics whose maximum it does not reach.
 const CEILINGS: &str = "ceilings";
 
 /// One table of one result.
@@ -67,7 +68,7 @@ pub(super) enum Entry {
 }
 
 impl Block {
-    /// Title and shape; the tables of two results are merged if they agree.
+    /// Title and shape. The tables of two results are merged if these are equal.
     pub(super) fn key(&self) -> (&str, bool) {
         match self {
             Self::Metrics { title, .. } => (title, false),
@@ -107,7 +108,7 @@ impl Entry {
     }
 }
 
-/// The tables of a result, outer tables first.
+/// The tables of a result; outer tables come first.
 pub(super) fn blocks(metrics: &Map<String, Value>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let ceilings: Vec<(&str, f64)> = ceilings(metrics).collect();
@@ -169,14 +170,14 @@ fn add_blocks(
     blocks.extend(inner.into_iter().flatten());
 }
 
-/// The metrics whose maximum the gold answer does not reach, with the gold answer's score.
+/// The gold answer's scores, for the metrics whose maximum it does not reach.
 fn ceilings(object: &Map<String, Value>) -> impl Iterator<Item = (&str, f64)> {
     let ceilings = object.get(CEILINGS).and_then(Value::as_array);
-    let of_one = |ceiling: &'_ Value| ceiling["value"].as_f64();
+    let score = |ceiling: &'_ Value| ceiling["value"].as_f64();
     ceilings
         .into_iter()
         .flatten()
-        .filter_map(move |ceiling| Some((ceiling["metric"].as_str()?, of_one(ceiling)?)))
+        .filter_map(move |ceiling| Some((ceiling["metric"].as_str()?, score(ceiling)?)))
 }
 
 fn n_of(object: &Map<String, Value>) -> Option<u64> {
@@ -186,7 +187,8 @@ fn n_of(object: &Map<String, Value>) -> Option<u64> {
 
 fn estimate(object: &Map<String, Value>) -> Option<Entry> {
     let number = |name| object.get(name).and_then(Value::as_f64);
-    // An integer here is a count whose name happens to equal a metric's, such as that of a rule.
+    // An integer here is a count whose name happens to equal the name of a metric, for example a
+    // rule.
     let is_count = object.get("value").is_some_and(Value::is_u64);
     Some(Entry::Number {
         value: number("value").filter(|_| !is_count)?,
@@ -264,7 +266,7 @@ fn groups(name: &str, value: &Value) -> Option<(String, Vec<Group>)> {
     }
 }
 
-/// The field that names a group: the one with the table's name, otherwise the first string,
+/// The field that names a group: the field with the table's name, otherwise the first string,
 /// otherwise the first field.
 fn label_key(object: &Map<String, Value>, label: &str) -> Option<String> {
     let label_field = object.keys().find(|key| key.as_str() == label);

@@ -36,7 +36,7 @@ fn tables_json(results: &[&[(&str, Value)]]) -> Value {
     serde_json::to_value(&suites[0]).expect("serialisable")["tables"].clone()
 }
 
-/// Metrics of the slot suite, as they are written.
+/// Metrics as the slot suite writes them.
 fn slot_metrics() -> Value {
     let schema = json!({"type": "object", "additionalProperties": false,
                         "properties": {"a": {}}});
@@ -103,7 +103,7 @@ fn slot_metrics_become_metric_group_and_rule_tables() {
         (&json!("by_complexity"), &json!("complexity"))
     );
     assert_eq!(thirds["metrics"].as_array().map(Vec::len), Some(7));
-    // A string of one character under one key, and a number under two.
+    // A string of one character with one key, and a number with two keys.
     let names = [&thirds["rows"][0]["name"], &thirds["rows"][1]["name"]];
     assert_eq!(names, [&json!("3.1 to 3.1"), &json!("5.0 to 5.0")]);
     let parse_rate = &thirds["rows"][0]["cells"][0]["values"][0];
@@ -160,7 +160,7 @@ fn results_are_side_by_side_with_the_change_from_the_first() {
 fn counts_are_listed_below_the_metrics() {
     let metrics = |n: u64| {
         json!({"n": 9, "loss": 0.5, "sa": {"value": 0.5}, "n_loss_rows": n,
-               "n_learned_tokens": 1_200, "finish_reasons": {"stop": 8, "length": 1}})
+               "n_trained_tokens": 1_200, "finish_reasons": {"stop": 8, "length": 1}})
     };
     let tables = tables_json(&[&[("base", metrics(3)), ("best", metrics(4))]]);
     let rows = tables[0]["rows"].as_array().expect("rows");
@@ -168,9 +168,9 @@ fn counts_are_listed_below_the_metrics() {
     assert_eq!(names, ["loss", "slot.sa"]);
     assert_eq!(rows[1]["plain_name"], "selection accuracy");
     let counts = &tables[0]["counts"];
-    assert_eq!(counts[0]["text"], "n loss rows: 3, n learned tokens: 1,200");
+    assert_eq!(counts[0]["text"], "n loss rows: 3, n trained tokens: 1,200");
     assert_eq!(counts[1]["source"]["label"], "best");
-    // A table of counts only is kept.
+    // A table that has only counts is kept.
     let count_rows = tables[1]["rows"].as_array().expect("rows");
     assert_eq!(
         (count_rows.len(), &count_rows[0]["name"]),
@@ -256,7 +256,7 @@ fn non_object_metrics_are_an_error() {
     );
 }
 
-/// A ceiling is shown next to its metric, at any nesting depth, and not in a table of its own.
+/// A ceiling is shown next to its metric at any nesting depth, and not in a table of its own.
 #[test]
 fn a_ceiling_is_shown_next_to_its_value() {
     let strict = json!({"value": 0.5, "low": 0.25, "high": 0.75});
