@@ -1,4 +1,4 @@
-//! Reasons why model code is not run.
+//! Reasons why model-written code is not run.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::isolation::{MissingPart, Part};
 
-/// A reason why nothing was run. Errors of the code itself are a [`super::Failure`].
+/// A reason why nothing was run. An error in the code itself is a [`super::Failure`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -21,7 +21,7 @@ pub enum SandboxError {
         missing: Vec<MissingPart>,
     },
 
-    /// This system has no supported isolation.
+    /// Isolation is not supported on this system.
     #[error(
         "model code runs only on Linux, because tooltune cannot isolate it on other systems; use Linux, or a Linux virtual machine or container"
     )]
@@ -29,7 +29,7 @@ pub enum SandboxError {
 
     /// The launcher failed to prepare the process of the code.
     #[error(
-        "{} cannot be started as a stage of the sandbox: {reason}; it must pass its arguments to sandbox::enter before starting a thread", .program.display()
+        "{} cannot be started as a stage of the sandbox: {reason}; it must pass its arguments to sandbox::enter before it starts a thread", .program.display()
     )]
     Launcher {
         /// The program.
@@ -38,12 +38,12 @@ pub enum SandboxError {
         reason: String,
     },
 
-    /// A step before the code started failed.
+    /// A step that prepares the sandbox failed before the code started.
     #[error("the sandbox could not be prepared{}: {reason}", part_suffix(*.part))]
     Stage {
-        /// The isolation part it belongs to, if any.
+        /// The part of the isolation that the step belongs to, if any.
         part: Option<Part>,
-        /// The step, and the system's error.
+        /// The failed step, and the system's error.
         reason: String,
     },
 
@@ -60,7 +60,7 @@ pub enum SandboxError {
     #[error("a run in the sandbox cannot be monitored: {0}")]
     Watch(io::Error),
 
-    /// The caller stopped the work while the code was running; the run was cleaned up.
+    /// The caller stopped the work while the code was running. The run was cleaned up.
     #[error("a run in the sandbox was stopped because its caller stopped")]
     Stopped,
 

@@ -18,7 +18,7 @@ pub(super) struct Finished {
     pub(super) ended: Ended,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// One byte more than the limit if the result was longer.
+    /// If the result was longer than the limit, this has one byte more than the limit.
     pub(super) result: Vec<u8>,
     pub(super) wall: Duration,
     pub(super) cpu_secs: f64,

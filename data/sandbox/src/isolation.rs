@@ -1,4 +1,4 @@
-//! The parts of the isolation, which of them are in force, and which are required.
+//! The parts of the isolation: which ones are active, and which ones are required.
 
 use std::fmt;
 
@@ -91,8 +91,8 @@ impl Parts {
         self
     }
 
-    /// Whether files, network and other processes are inaccessible: seccomp blocks network and
-    /// processes, and namespaces or Landlock restrict the files.
+    /// Whether files, network and other processes are inaccessible. Seccomp blocks network and
+    /// processes; namespaces or Landlock restrict the files.
     pub(super) fn isolate(self) -> bool {
         self.seccomp && (self.namespaces || self.landlock)
     }
@@ -101,7 +101,7 @@ impl Parts {
 /// The isolation that a caller requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
-    /// Code runs isolated or not at all.
+    /// Code runs isolated, or not at all.
     Isolated,
     /// Code runs with the available parts, even if there are none. Use this only for trusted code,
     /// or on a disposable machine. Limits still apply.
@@ -116,7 +116,7 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Whether the part is in force.
+    /// Whether the part is active.
     pub fn has(&self, part: Part) -> bool {
         self.parts.has(part)
     }
@@ -126,7 +126,7 @@ impl Isolation {
         &self.missing
     }
 
-    /// Whether the parts in force suffice: seccomp, and namespaces or Landlock.
+    /// Whether the active parts suffice: seccomp, and namespaces or Landlock.
     pub fn is_isolated(&self) -> bool {
         self.parts.isolate()
     }

@@ -27,17 +27,17 @@ use super::watch::{StopReason, WatchedRun, wait_for_guard, watch};
 pub struct Sandbox {
     launcher: Launcher,
     isolation: Isolation,
-    /// Set when the caller stops the work.
+    /// Set if the caller stops the work.
     stop: Arc<AtomicBool>,
 }
 
 impl Sandbox {
-    /// Detects the available isolation by entering it.
+    /// Detects the available isolation by entering it in a test process.
     ///
     /// # Errors
-    ///
-    /// - The available parts do not isolate and `requirement` does not allow this. The error lists
+    /// - The available parts do not isolate, and `requirement` does not allow this. The error lists
     ///   each missing part, the reason, and how to enable it.
+    /// - The launcher does not work as a stage of the sandbox.
     /// - The launcher does not become a stage.
     pub fn new(launcher: Launcher, requirement: Requirement) -> Result<Self, SandboxError> {
         let mut parts = Parts::ALL;
@@ -69,7 +69,7 @@ impl Sandbox {
         }
     }
 
-    /// The same sandbox; its runs end at once when `stop` is set.
+    /// The same sandbox, whose runs end immediately when `stop` is set.
     #[must_use]
     pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
@@ -98,7 +98,7 @@ impl Sandbox {
         read_only: &[PathBuf],
         limits: &Limits,
     ) -> Result<Finished, SandboxError> {
-        let wall = limits.checked_wall()?;
+        let wall = limits.validated_wall()?;
         let order = RunOrder {
             parts: self.isolation.parts,
             launcher_arguments: self.launcher.arguments.clone(),
@@ -139,8 +139,8 @@ impl Sandbox {
     }
 }
 
-/// Absolute paths of existing folders. The root is refused because it would make every file
-/// readable.
+/// Returns absolute paths of existing folders. The root directory is refused, because it would make
+/// every file readable.
 fn checked_folders(folders: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
     let checked = |path: &PathBuf| {
         let bad_folder = |reason: String| SandboxError::BadFolder {
@@ -184,7 +184,7 @@ fn control_folder(order: &RunOrder, request: &[u8]) -> Result<TempDir, SandboxEr
     Ok(folder)
 }
 
-/// Monitors the guard until it ends; the program has ended by then.
+/// Monitors the guard until it ends. The program has also ended by then.
 fn watch_guard(
     guard: &mut Child,
     deadline: Instant,
@@ -223,7 +223,7 @@ fn finish(
     }
     let end: Option<ExitEnd> = match protocol::read(&folder.join(protocol::END)) {
         Ok(end) => Some(end),
-        // A guard that was killed with its process group reports nothing.
+        // A guard that was killed together with its process group reports nothing.
         Err(_) if watched_run.stop.is_some() => None,
         Err(error) => {
             return Err(SandboxError::Launcher {

@@ -1,25 +1,24 @@
 //! Runs model-written code in an isolated process and returns its result.
 //!
 //! [`Sandbox`] detects the isolation that the machine supports. [`PythonRunner`] runs functions and
-//! scripts in it. Each run is a separate process that receives nothing from this one except its
-//! request:
+//! scripts in it. Each run is a separate process that receives only its request from this process:
 //!
 //! - **Network**: the code cannot create sockets; with namespaces there is no network at all.
 //! - **Files**: the system's programs and libraries, the interpreter and the given folders are
-//!   readable. One working directory is writable and is removed after the run. Modes, owners, times
-//!   and attributes of files cannot be changed.
-//! - **Processes**: the code is one process and cannot create another, so none is left running. It
-//!   can signal only itself and cannot see other processes.
+//!   readable. One working directory is writable, and it is removed after the run. Modes, owners,
+//!   times and attributes of files cannot be changed.
+//! - **Processes**: the code is one process and cannot create another one, so no process is left
+//!   running. It can signal only itself and cannot see other processes.
 //! - **Limits**: see [`Limits`]; memory, processor time, wall-clock time, files and output.
 //! - **This program**: its environment, open files and arguments are not passed to the code.
 //!
-//! Seccomp is always required, and namespaces or Landlock for the files; if both are available,
-//! both are used. Without namespaces the code can test whether a file exists, read its length and
-//! its own user ID, and only memory and time limit its number of threads and the total size of its
-//! files.
+//! Seccomp is always required. Namespaces or Landlock are also required, to restrict files; if both
+//! are available, both are used. Without namespaces, the code can test whether a file exists, read
+//! its length and the code's own user ID, and only memory and time limit the number of its threads
+//! and the total size of its files.
 //!
 //! Not guaranteed: a kernel vulnerability can break the isolation. The code shares processors,
-//! memory bandwidth and caches with other processes and may measure them. Its result is untrusted,
+//! memory bandwidth and caches with other processes and can measure them. Do not trust its result,
 //! because the code can forge it.
 //!
 //! The code cannot start processes at all, even harmless ones.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SandboxError;
 
-/// The limits of one run, each enforced from outside the code.
+/// The limits of one run; each is enforced from outside the code.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -14,19 +14,19 @@ pub struct Limits {
     pub wall_secs: f64,
     /// Seconds of processor time, summed over all threads.
     pub cpu_secs: u64,
-    /// Bytes of address space. Python does not start with less than about 64 MiB.
+    /// Bytes of address space. Python needs at least about 64 MiB to start.
     pub memory_bytes: u64,
     /// Maximum size of each file, in bytes.
     pub file_bytes: u64,
     /// Total size of all files, in bytes; enforced only with namespaces.
     pub disk_bytes: u64,
-    /// Files open at the same time, including standard streams.
+    /// Number of files open at the same time, including standard streams.
     pub n_open_files: u64,
-    /// Threads in addition to the first. Enforced only with namespaces and not for root; otherwise
-    /// the address space is the only bound.
+    /// Number of threads in addition to the first. Enforced only with namespaces, and not for root;
+    /// otherwise only the address space limits it.
     pub n_threads: u64,
-    /// Maximum bytes printed to standard output and to standard error each, and maximum bytes of
-    /// the result as text.
+    /// Maximum number of bytes for each of standard output and standard error, and for the result
+    /// as text.
     pub output_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ impl Limits {
     /// # Errors
     ///
     /// A limit is 0, or the wall-clock limit is not above 0 and at most a day.
-    pub(super) fn checked_wall(&self) -> Result<Duration, SandboxError> {
+    pub(super) fn validated_wall(&self) -> Result<Duration, SandboxError> {
         const DAY: f64 = 86_400.0;
         let bad_limit = |field, reason| Err(SandboxError::BadLimit { field, reason });
         if !(self.wall_secs > 0.0 && self.wall_secs <= DAY) {

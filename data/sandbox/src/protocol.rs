@@ -1,4 +1,4 @@
-//! The files by which this process and the stages of a run communicate. They are in the run's
+//! The files through which this process and the stages of a run communicate. They are in the run's
 //! control folder, which the code cannot access.
 
 use std::fs;
@@ -18,9 +18,9 @@ use super::limits::Limits;
 pub(super) const ORDER: &str = "order.json";
 /// Standard input of the program.
 pub(super) const REQUEST: &str = "request";
-/// The program's result, written to the descriptor given as its last argument.
+/// The program's result. The program writes it to the descriptor in its last argument.
 pub(super) const RESULT: &str = "result";
-/// Why a stage failed: a [`StageFailure`] as JSON, empty if none did.
+/// Why a stage failed: a [`StageFailure`] as JSON; empty if no stage failed.
 pub(super) const FAILURE: &str = "failure.json";
 /// How the program ended: an [`ExitEnd`] as JSON.
 pub(super) const END: &str = "end.json";
@@ -32,11 +32,11 @@ pub(super) const WORK: &str = "work";
 /// The order for the stages.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunOrder {
-    /// The isolation parts that must be in force.
+    /// The parts of the isolation that must be active.
     pub(super) parts: Parts,
-    /// Arguments of the launcher before those of a stage.
+    /// Arguments of the launcher before the arguments of a stage.
     pub(super) launcher_arguments: Vec<String>,
-    /// The program to run; `None` only tests whether the parts are available.
+    /// The program to run; `None` to only test whether the parts are available.
     pub(super) program: Option<Program>,
     /// Files and folders that the program can read in addition to system files.
     pub(super) read_only: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub(super) struct RunOrder {
 pub(super) struct Program {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// Environment variables in addition to those that every run has.
+    /// Environment variables in addition to the ones that every run has.
     pub(super) environment: Vec<(String, String)>,
 }
 
@@ -70,7 +70,7 @@ impl StageFailure {
     }
 }
 
-/// How the program ended, as its parent observed.
+/// How the program ended, as seen by its parent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ExitEnd {
     pub(super) code: Option<i32>,

@@ -1,4 +1,4 @@
-//! Systems without Linux isolation: nothing is ever run.
+//! Systems without Linux isolation, on which nothing is ever run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -21,11 +21,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Refuses.
+    /// Always fails.
     ///
     /// # Errors
     ///
-    /// Always, for any requirement.
+    /// Isolation is not supported on this system.
     pub fn new(_: Launcher, _: Requirement) -> Result<Self, SandboxError> {
         Err(SandboxError::OtherSystem)
     }
@@ -52,7 +52,7 @@ impl Sandbox {
     }
 }
 
-/// Refuses to be a stage of the sandbox.
+/// Fails, because this system has no stages of a sandbox.
 pub fn enter(_: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }

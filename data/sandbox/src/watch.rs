@@ -1,4 +1,4 @@
-//! Reads a run's output from two pipes until a deadline, and reports why it had to be stopped.
+//! Reads a run's output from two pipes until a deadline, and reports why the run had to be stopped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// Longer than killing and reaping a process takes.
-const GRACE: Duration = Duration::from_secs(5);
+/// Longer than it takes to kill and reap a process.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a silent run is checked.
-const TICK: Duration = Duration::from_millis(50);
+/// How often a run without output is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The output of a monitored run.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ struct Stream {
     is_open: bool,
 }
 
-/// Reads both pipes until they end, the deadline passes, one exceeds `limit` bytes, or the caller
-/// sets `is_stopped`.
+/// Reads both pipes until they end, the deadline passes, one of them exceeds `limit` bytes, or the
+/// caller sets `is_stopped`.
 ///
-/// The guard keeps both pipes open while it lives, so they do not end before the run does.
+/// The guard keeps both pipes open while it lives, so they do not end before the run ends.
 pub(super) fn watch(
     pipes: [File; 2],
     deadline: Instant,
@@ -66,7 +66,7 @@ pub(super) fn watch(
         if is_stopped.load(Ordering::Relaxed) {
             break Some(StopReason::Caller);
         }
-        read_ready(&mut streams, remaining_time.min(TICK))?;
+        read_ready(&mut streams, remaining_time.min(CHECK_INTERVAL))?;
         if streams
             .iter()
             .any(|stream| stream.bytes.len() as u64 > limit)
@@ -115,7 +115,7 @@ fn wait(events: &mut [PollFd<'_>], time: Duration) -> io::Result<bool> {
     }
 }
 
-/// Whether there may be more.
+/// Reads some bytes, and returns whether there may be more.
 fn read_some(mut pipe: &File, bytes: &mut Vec<u8>) -> io::Result<bool> {
     let mut buffer = [0; 1 << 16];
     match pipe.read(&mut buffer) {
@@ -128,13 +128,13 @@ fn read_some(mut pipe: &File, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Reaps the guard, whose leash has been released. If it does not end, its whole process group is
-/// killed, which includes the program.
+/// Reaps the guard, whose leash has been released. If it does not end, its whole process group,
+/// which includes the program, is killed.
 pub(super) fn wait_for_guard(guard: &mut Child) -> io::Result<()> {
     let pid = i32::try_from(guard.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the process has no ID"))?;
     let pid_fd = pidfd_open(pid, PidfdFlags::empty())?;
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     loop {
         let remaining_time = deadline.saturating_duration_since(Instant::now());
         if remaining_time.is_zero()
@@ -143,7 +143,7 @@ pub(super) fn wait_for_guard(guard: &mut Child) -> io::Result<()> {
             break;
         }
     }
-    // The guard is not reaped yet, so its ID still identifies the group.
+    // The guard has not been reaped yet, so its ID still identifies the group.
     match kill_process_group(pid, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),

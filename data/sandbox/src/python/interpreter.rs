@@ -1,4 +1,4 @@
-//! Finds the executable of a Python interpreter and the files it needs.
+//! Finds the executable of a Python interpreter and the files that it needs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,7 +27,7 @@ struct InterpreterPaths {
 
 /// Prints the folders of the interpreter and of its virtual environment, its executable with and
 /// without resolved links, and the libraries that it has loaded.
-const QUESTION: &str = r#"
+const PATHS_SCRIPT: &str = r#"
 import json, os, sys
 folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
 files = {sys.executable, os.path.realpath(sys.executable)}
@@ -49,7 +49,7 @@ impl Interpreter {
             reason,
         };
         let output = Command::new(python)
-            .args(["-I", "-c", QUESTION])
+            .args(["-I", "-c", PATHS_SCRIPT])
             .output()
             .map_err(|error| no_python(format!("cannot be started ({error})")))?;
         if !output.status.success() {

@@ -1,7 +1,7 @@
 //! Runs Python code with an argument and returns the function's value.
 //!
-//! The value is passed in a separate file, not on standard output, so printed text is never
-//! mistaken for it. String hashes are the same in every run, and therefore also the order of sets.
+//! The value is passed in a separate file instead of standard output, so printed text is never
+//! mistaken for it. String hashes are the same in every run, and therefore so is the order of sets.
 
 mod interpreter;
 mod outcome;
@@ -36,7 +36,8 @@ struct Request<'a> {
 }
 
 impl PythonRunner {
-    /// Asks `python`, a path or a name in `PATH` such as `python3`, for the paths of its files.
+    /// Finds the interpreter `python`, a path or a name in `PATH` such as `python3`, and the files
+    /// that it needs.
     ///
     /// # Errors
     ///
@@ -49,7 +50,8 @@ impl PythonRunner {
         })
     }
 
-    /// The same runner; its runs end at once when `stop` is set, with [`SandboxError::Stopped`].
+    /// The same runner, whose runs end immediately with [`SandboxError::Stopped`] when `stop` is
+    /// set.
     #[must_use]
     pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self {
@@ -90,8 +92,8 @@ impl PythonRunner {
         self.run(&request, &[], limits)
     }
 
-    /// Runs a script of the caller: its function `main` receives `request`, given as JSON, can read
-    /// and import from the files and folders of `read_only`, and returns the result.
+    /// Runs a script of the caller. Its function `main` receives `request`, given as JSON, can read
+    /// and import the files and folders in `read_only`, and returns the result.
     ///
     /// # Errors
     ///
@@ -132,12 +134,12 @@ impl PythonRunner {
     }
 }
 
-/// Reads the request, calls the function, writes the result.
+/// Reads the request, calls the function, and writes the result.
 const BOOTSTRAP: &str = include_str!("bootstrap.py");
 
 impl Interpreter {
     fn program_with(&self, script: &str) -> Program {
-        // `-I` would also ignore the variables below; the environment contains nothing else.
+        // `-I` would also ignore the variables below. The environment contains nothing else.
         let arguments = ["-s", "-B", "-c", script].map(str::to_owned).to_vec();
         let environment = [
             ("PYTHONHASHSEED", "0"),

@@ -1,4 +1,4 @@
-//! The outcome of a Python run: a value, or the reason there is none.
+//! The outcome of a Python run: a value, or the reason why there is none.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use thiserror::Error;
 use crate::Limits;
 use crate::finished::{Ended, Finished};
 
-/// A run that took place.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The returned value, or the reason there is none.
+    /// The returned value, or the reason why there is none.
     pub result: Result<Returned, Failure>,
     /// The printed text; invalid UTF-8 is replaced by U+FFFD.
     pub stdout: String,
-    /// The text printed to standard error, with the same replacement.
+    /// The text printed to standard error; invalid UTF-8 is replaced by U+FFFD.
     pub stderr: String,
     /// Wall-clock time of the process.
     pub wall: Duration,
@@ -26,8 +26,8 @@ pub struct Outcome {
 /// The value that a function returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// The value as `json.dumps` writes it, or why it cannot: a type that JSON lacks, or a number
-    /// that is not finite. Tuples become lists, and object keys become strings.
+    /// The value as `json.dumps` writes it, or why it cannot: a type that JSON does not have, or a
+    /// number that is not finite. Tuples become lists, and object keys become strings.
     pub json: Result<String, String>,
     /// The value's `repr` in Python.
     pub repr: String,
@@ -53,13 +53,13 @@ pub enum Failure {
     },
 
     /// The code does not define the requested function.
-    #[error("the code defines no function {name}")]
+    #[error("the code does not define a function {name}")]
     NoFunction {
         /// The function.
         name: String,
     },
 
-    /// The code ended its process instead of returning.
+    /// The code ended its process instead of returning a value.
     #[error("the code ended its process with {code}")]
     Left {
         /// The exit code, as text.
@@ -171,8 +171,8 @@ fn result(finished: &Finished, limits: &Limits) -> Result<Returned, Failure> {
     if finished.result.len() as u64 > bytes {
         return Err(Failure::ResultTooLarge { bytes });
     }
-    // If the result does not parse, the bootstrap did not write it: the code ended the process
-    // itself.
+    // If the result does not parse, the bootstrap script did not write it, because the code ended
+    // the process itself.
     let answer = serde_json::from_slice(&finished.result);
     match answer.map_err(|_| Failure::NoResult { code })? {
         Answer::Returned {

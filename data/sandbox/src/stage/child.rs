@@ -1,4 +1,4 @@
-//! The cell: drops all privileges that the program must not have, and becomes it.
+//! The cell stage: drops all privileges that the program must not have, and becomes the program.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ use crate::isolation::Part;
 use crate::limits::Limits;
 use crate::protocol::{self, Program, RunOrder, StageFailure};
 
-/// Becomes the program of the order. Without a program it returns once all parts are in force.
+/// Becomes the program of the order. Without a program, it returns when all parts are active.
 pub(super) fn run(folder: &Path) -> Result<(), StageFailure> {
     // If the guard is killed, this process must not be left running.
     map_failure("prctl", set_parent_process_death_signal(Some(Signal::KILL)))?;
@@ -76,8 +76,8 @@ fn no_seccomp(reason: String) -> StageFailure {
     StageFailure::new(Part::Seccomp, reason)
 }
 
-/// Descriptors other than the standard ones that the program would inherit: leaks from the caller's
-/// parents, because Rust opens everything with close-on-exec.
+/// Descriptors, other than the standard ones, that the program would inherit. They are leaks from
+/// the caller's parents, because Rust opens everything with close-on-exec.
 fn inherited_descriptors() -> Result<Vec<String>, StageFailure> {
     const CLOSED_BY_EXEC: u32 = 0o2_000_000;
     let mut inherited = Vec::new();
@@ -97,8 +97,8 @@ fn inherited_descriptors() -> Result<Vec<String>, StageFailure> {
     Ok(inherited)
 }
 
-/// Also sets the locked bits: a root process, real or in its namespaces, would otherwise regain all
-/// capabilities by `exec`.
+/// Drops all capabilities. It also sets the locked bits, because otherwise a root process (real, or
+/// in its namespaces) would regain all capabilities by `exec`.
 fn drop_capabilities() -> Result<(), StageFailure> {
     let held_sets = map_failure("capget", capabilities(None))?;
     if held_sets.effective.contains(CapabilitySet::SETPCAP) {
@@ -138,14 +138,15 @@ fn apply_limits(order: &RunOrder) -> Result<(), StageFailure> {
     set_limit(Resource::Msgqueue, 0, 0)?;
     set_limit(Resource::Memlock, 0, 0)?;
     if order.parts.namespaces {
-        // The guard and the program also count. Outside namespaces all processes of the user would.
+        // The guard and the program also count. Outside of namespaces, all processes of the user
+        // would count.
         let tasks = n_threads.saturating_add(2);
         set_limit(Resource::Nproc, tasks, tasks)?;
     }
     Ok(())
 }
 
-/// A limit that is already lower stays.
+/// Sets a limit. A limit that is already lower is unchanged.
 fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<(), StageFailure> {
     let hard_limit = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limits = Rlimit {

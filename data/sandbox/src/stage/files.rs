@@ -1,8 +1,8 @@
-//! Restricts the files that the program can open, by Landlock.
+//! Restricts the files that the program can open, using Landlock.
 //!
-//! Version 3 of Landlock is required, the first that prevents truncating files that cannot be
-//! opened. Features of later versions (TCP, device ioctls, signals, abstract sockets) are used if
-//! available; seccomp denies these operations anyway.
+//! Version 3 of Landlock is required. It is the first version that prevents truncating files that
+//! cannot be opened. Features of later versions (TCP, device ioctls, signals, abstract sockets) are
+//! used if available; seccomp denies these operations anyway.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(super) const SYSTEM: [&str; 8] = [
     "/etc/ld.so.cache",
 ];
 
-/// Devices that store nothing.
+/// Devices that store no data.
 pub(super) const DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
@@ -44,7 +44,7 @@ pub(super) fn restrict(read_only: &[PathBuf], work: &Path) -> Result<(), String>
     let handled = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED));
-    // The original error lists all missing rights, which are all rights of a version.
+    // The original error lists all missing rights, which are all rights of a Landlock version.
     let handled =
         handled.map_err(|_| "the kernel does not support Landlock version 3".to_owned())?;
     let status = apply_ruleset(handled, read_only, work).map_err(|error| with_causes(&error))?;

@@ -1,10 +1,10 @@
 //! Turns a process into the process of model code, in two stages of the launcher.
 //!
 //! Code between `fork` and `exec` would need `unsafe`. Instead, the launcher is started again for
-//! each stage and changes itself. The guard enters new namespaces and stays the parent. The cell,
-//! the first process of those namespaces, drops files, system calls and capabilities and becomes
+//! each stage and changes itself. The guard enters new namespaces and remains the parent. The cell,
+//! the first process of those namespaces, gives up files, system calls and capabilities and becomes
 //! the program. The guard stays outside the isolation. Its standard input is a leash: when the
-//! other end is closed, it kills the program, so the program cannot outlive the caller.
+//! other end is closed, the guard kills the program, so the program cannot outlive the caller.
 
 mod child;
 mod files;
@@ -23,7 +23,7 @@ use super::protocol::{self, StageFailure};
 pub(super) const GUARD: &str = "guard";
 pub(super) const CELL: &str = "cell";
 
-/// Runs a stage of the sandbox, see [`super::Launcher`].
+/// Runs a stage of the sandbox; see [`super::Launcher`].
 ///
 /// `arguments` are the command-line arguments after the launcher's own. Call this before starting a
 /// thread or opening a file, and exit with the returned code.
@@ -33,7 +33,7 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(64);
     };
     let folder = Path::new(folder);
-    // Opened first, because the cell leaves the root to which the path belongs.
+    // Open this first, because the cell leaves the root in which the path is valid.
     let report_file = OpenOptions::new()
         .write(true)
         .open(folder.join(protocol::FAILURE));

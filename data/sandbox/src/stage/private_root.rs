@@ -1,5 +1,6 @@
-//! Creates a private root: an empty file system with the system's files and the given ones mounted
-//! read-only, a working directory of bounded size, and nothing else, not even /proc.
+//! Creates a private root: an empty file system that contains only the system's files and the given
+//! files, mounted read-only, and a working directory of limited size. It does not even contain
+//! /proc.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -23,14 +24,14 @@ use crate::protocol;
 /// The working directory, in the new root.
 pub(super) const WORK: &str = "/sandbox";
 
-/// Maximum files: more than normal code creates in seconds, but cheap for the kernel.
+/// Maximum number of files: more than normal code creates in seconds, but cheap for the kernel.
 const MAX_FILES: u32 = 4096;
 
 /// Creates the new root and enters it; the old root becomes inaccessible.
 ///
 /// # Errors
 ///
-/// The system refuses a mount. The reason names it.
+/// The system refuses a mount; the reason contains its path.
 pub(super) fn enter_private_root(
     folder: &Path,
     read_only: &[PathBuf],
@@ -43,12 +44,12 @@ pub(super) fn enter_private_root(
     mount_tmpfs(&root, "size=1m,mode=755")?;
     let mut builder = RootBuilder {
         root: &root,
-        made: Vec::new(),
+        entries: Vec::new(),
     };
     for path in SYSTEM.map(Path::new) {
         builder.add_system(path)?;
     }
-    // A folder is mounted before those inside it, which are then already present.
+    // A folder is mounted before the folders inside it, which then already exist.
     let mut read_only: Vec<&PathBuf> = read_only.iter().collect();
     read_only.sort_by_key(|path| path.components().count());
     for path in read_only {
@@ -86,11 +87,11 @@ fn mount_tmpfs(target: &Path, options: &str) -> Result<(), String> {
 struct RootBuilder<'a> {
     root: &'a Path,
     /// Existing entries, including links, as paths in the new root.
-    made: Vec<PathBuf>,
+    entries: Vec<PathBuf>,
 }
 
 impl RootBuilder<'_> {
-    /// The current location of `path` of the new root, with its parents created.
+    /// The current location of a path of the new root; its parents are created.
     fn path_in_root(&self, path: &Path) -> Result<PathBuf, String> {
         let relative_path = with_context(path.display(), path.strip_prefix("/"))?;
         let target = self.root.join(relative_path);
@@ -100,13 +101,13 @@ impl RootBuilder<'_> {
         Ok(target)
     }
 
-    /// Links stay links: `/lib` is one on most systems.
+    /// Adds a system path. Links remain links, because `/lib` is a link on most systems.
     fn add_system(&mut self, path: &Path) -> Result<(), String> {
         match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_symlink() => {
                 let target = with_context(path.display(), fs::read_link(path))?;
                 with_context(path.display(), symlink(target, self.path_in_root(path)?))?;
-                self.made.push(path.to_owned());
+                self.entries.push(path.to_owned());
                 Ok(())
             }
             Ok(_) => self.add(path, path),
@@ -117,7 +118,7 @@ impl RootBuilder<'_> {
 
     /// Mounts `source` at `path`, unless `path` already leads to it.
     fn add(&mut self, source: &Path, path: &Path) -> Result<(), String> {
-        if self.made.iter().any(|added| path.starts_with(added)) {
+        if self.entries.iter().any(|added| path.starts_with(added)) {
             return Ok(());
         }
         let target = self.path_in_root(path)?;
@@ -130,12 +131,12 @@ impl RootBuilder<'_> {
         let flags = with_context(source.display(), read_only_flags(&target))?;
         let remounted = mount_remount(&target, flags, c"");
         with_context(format!("read-only {}", source.display()), remounted)?;
-        self.made.push(path.to_owned());
+        self.entries.push(path.to_owned());
         Ok(())
     }
 }
 
-/// Flags set on the original mount must be kept, or the kernel refuses.
+/// Mount flags for read-only. Flags of the original mount must be kept, or the kernel refuses.
 fn read_only_flags(target: &Path) -> io::Result<MountFlags> {
     let mut flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     if statvfs(target)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {

@@ -1,4 +1,4 @@
-//! The guard: parent of the program, outside its namespaces.
+//! The guard stage: the parent of the program, outside its namespaces.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -44,10 +44,10 @@ fn call_failure(call_name: &str, error: &io::Error) -> StageFailure {
     StageFailure::new(None, format!("{call_name}: {error}"))
 }
 
-/// Enters new namespaces of every kind except time and mount. Children are in a new process
-/// namespace.
+/// Enters new namespaces of every kind except time and mount. Child processes are in the new
+/// process namespace.
 ///
-/// The cell creates the mount namespace itself, because its change of root would otherwise affect
+/// The cell creates the mount namespace itself, because otherwise its change of root would affect
 /// the guard.
 fn leave_namespaces() -> Result<(), String> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -58,8 +58,8 @@ fn leave_namespaces() -> Result<(), String> {
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
     unshare(all_namespaces).map_err(|error| format!("unshare: {}", io::Error::from(error)))?;
-    // Root inside, so the cell keeps its capabilities over these namespaces when started. It drops
-    // them before it becomes the program.
+    // The user is root inside, so that the cell has capabilities over these namespaces when it
+    // starts. It drops them before it becomes the program.
     let maps = [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("0 {user} 1")),

@@ -1,10 +1,10 @@
-//! Restricts the system calls of the program, by seccomp.
+//! Restricts the system calls of the program, using seccomp.
 //!
 //! There are two filters. The first allows the calls that an interpreter needs and returns ENOSYS
-//! for all others, like a kernel without the call, so that the C library tries an older one. The
+//! for all others, like a kernel without the call, so that the C library tries an older call. The
 //! second returns EPERM for calls that are denied on purpose, so that the code gets a clear error.
-//! If both return an error, the later filter wins. Neither allows creating a process, so none can
-//! be left running even without a process namespace.
+//! If both return an error, the later filter takes precedence. Neither allows creating a process,
+//! so no process can be left running even without a process namespace.
 
 /// The two filters, compiled.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Filters {
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// The kernel refuses the filters.
     pub(super) fn apply(&self) -> Result<(), String> {
         self.0
             .iter()
@@ -24,11 +24,11 @@ impl Filters {
     }
 }
 
-/// There is no verified filter for other processors.
+/// Always fails, because there is no verified filter for other processors.
 ///
 /// # Errors
 ///
-/// Always.
+/// There is no filter for this processor.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn filters() -> Result<Filters, String> {
     Err(format!("there is no filter for {}", std::env::consts::ARCH))
@@ -51,11 +51,12 @@ mod written {
 
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    /// Compiles the filters for this process; they contain its ID so that it may signal itself.
+    /// Compiles the filters for this process. They contain its process ID, so that it can signal
+    /// itself.
     ///
     /// # Errors
     ///
-    /// The filter compiler refuses them.
+    /// The filter compiler rejects them.
     pub(in super::super) fn filters() -> Result<Filters, String> {
         let compiled = || -> Result<Filters, BackendError> {
             let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
@@ -78,9 +79,9 @@ mod written {
     }
 
     fn needed_rules() -> Result<Rules, BackendError> {
-        let mut rules: Rules = ALWAYS
+        let mut rules: Rules = ALLOWED_CALLS
             .iter()
-            .chain(OLD)
+            .chain(LEGACY_CALLS)
             .map(|call| (*call, Vec::new()))
             .collect();
         rules.insert(libc::SYS_clone, vec![rule(&[is_thread()?])?]);
@@ -90,8 +91,7 @@ mod written {
         rules.insert(libc::SYS_prlimit64, any_of(0, &[0])?);
         rules.insert(libc::SYS_fcntl, any_of(1, &FILE_COMMANDS)?);
         rules.insert(libc::SYS_ioctl, any_of(1, &DEVICE_COMMANDS)?);
-        // Event loops use these to wake themselves; connected sockets of this kind reach nothing
-        // else.
+        // Event loops use these to wake themselves. Such connected sockets reach nothing else.
         let is_stream = SeccompCmpOp::MaskedEq(0xf);
         let pair = [
             argument(0, SeccompCmpOp::Eq, value(libc::AF_UNIX))?,
@@ -102,9 +102,9 @@ mod written {
     }
 
     fn denied_rules() -> Result<Rules, BackendError> {
-        let mut rules: Rules = DENIED
+        let mut rules: Rules = DENIED_CALLS
             .iter()
-            .chain(OLD_DENIED)
+            .chain(DENIED_LEGACY_CALLS)
             .map(|call| (*call, Vec::new()))
             .collect();
         let flag = value(libc::CLONE_THREAD);
@@ -123,7 +123,7 @@ mod written {
         argument(0, SeccompCmpOp::MaskedEq(flag), flag)
     }
 
-    /// A C library constant as the kernel sees it.
+    /// The value of a C library constant, as the kernel sees it.
     fn value(constant: i32) -> u64 {
         u64::from(constant.unsigned_abs())
     }
@@ -147,8 +147,8 @@ mod written {
             .collect()
     }
 
-    /// Duplicates, flags, locks and pipe sizes, but not `F_SETOWN` and `F_SETSIG`, which send
-    /// signals to other processes.
+    /// Duplicates, flags, locks and pipe sizes. `F_SETOWN` and `F_SETSIG` are excluded, because
+    /// they send signals to other processes.
     const FILE_COMMANDS: [u64; 13] = [
         libc::F_DUPFD as u64,
         libc::F_GETFD as u64,
@@ -175,10 +175,10 @@ mod written {
         libc::FIONCLEX,
     ];
 
-    /// The second filter denies `prctl` and `seccomp` later. `execve` is for the program itself;
-    /// whatever it executes keeps the same filters.
+    /// Calls that are always allowed. The second filter denies `prctl` and `seccomp` later.
+    /// `execve` is for starting the program itself; whatever it executes keeps the same filters.
     #[rustfmt::skip]
-    const ALWAYS: &[i64] = &[
+    const ALLOWED_CALLS: &[i64] = &[
         // The process itself.
         libc::SYS_execve, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_prctl, libc::SYS_seccomp,
         libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid, libc::SYS_getsid,
@@ -200,7 +200,7 @@ mod written {
         libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn,
         libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigsuspend,
         libc::SYS_sigaltstack,
-        // Files, as far as Landlock or the mounts allow.
+        // Files, as far as Landlock or the mounts allow access.
         libc::SYS_openat, libc::SYS_close, libc::SYS_close_range, libc::SYS_read, libc::SYS_write,
         libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
         libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2,
@@ -219,10 +219,10 @@ mod written {
         libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_getsockopt, libc::SYS_setsockopt,
     ];
 
-    /// Older calls that newer processors have only as the calls above.
+    /// Older calls; newer processors have only their replacements above.
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
-    const OLD: &[i64] = &[
+    const LEGACY_CALLS: &[i64] = &[
         libc::SYS_arch_prctl, libc::SYS_getpgrp, libc::SYS_time, libc::SYS_alarm, libc::SYS_pause,
         libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access,
         libc::SYS_readlink, libc::SYS_getdents, libc::SYS_mkdir, libc::SYS_rmdir,
@@ -231,13 +231,13 @@ mod written {
         libc::SYS_epoll_create, libc::SYS_epoll_wait,
     ];
     #[cfg(target_arch = "aarch64")]
-    const OLD: &[i64] = &[];
+    const LEGACY_CALLS: &[i64] = &[];
 
     /// Calls that code may try and that should return a clear error. Owners, modes, times and
-    /// attributes are here because Landlock does not restrict them, and `truncate` because early
-    /// Landlock does not.
+    /// attributes are included because Landlock does not restrict them, and `truncate` because
+    /// early versions of Landlock do not.
     #[rustfmt::skip]
-    const DENIED: &[i64] = &[
+    const DENIED_CALLS: &[i64] = &[
         libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
         libc::SYS_accept4, libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_recvmsg,
         libc::SYS_recvmmsg, libc::SYS_execveat, libc::SYS_ptrace, libc::SYS_process_vm_readv,
@@ -262,11 +262,11 @@ mod written {
 
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
-    const OLD_DENIED: &[i64] = &[
+    const DENIED_LEGACY_CALLS: &[i64] = &[
         libc::SYS_fork, libc::SYS_vfork, libc::SYS_mknod, libc::SYS_chmod, libc::SYS_chown,
         libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
         libc::SYS_inotify_init,
     ];
     #[cfg(target_arch = "aarch64")]
-    const OLD_DENIED: &[i64] = &[];
+    const DENIED_LEGACY_CALLS: &[i64] = &[];
 }

@@ -80,7 +80,7 @@ fn a_fork_bomb_makes_no_process(machine: &Machine) {
     assert!(other_results.iter().skip(1).all(Value::is_i64), "{results}");
 }
 
-/// Processes with a limit of open files that no other test uses.
+/// Processes whose limit of open files is `n_open_files`, which no other test uses.
 fn processes_with(n_open_files: u64) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("/proc");
     let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -114,7 +114,7 @@ fn nothing_stays_behind(machine: &Machine) {
         time.sleep(0.01)
     return "done""#,
     );
-    // Another run of these tests may be active, so the mark also depends on the process.
+    // Another run of these tests may be active, so the mark also depends on this process.
     let machines = ["as_it_is", "without_namespaces", "without_landlock"];
     let machine_idx = machines.iter().position(|name| *name == machine.name);
     let machine_idx = machine_idx.expect("a machine") as u64;
@@ -126,8 +126,8 @@ fn nothing_stays_behind(machine: &Machine) {
     let outcome = run_within(machine, &code, &json!(false), &limits);
     assert_eq!(value_of(&outcome), "done");
     assert_eq!(processes_with(n_mark_files), Vec::<String>::new());
-    // The check below is valid only if the process was seen running; a busy machine may need more
-    // time to show it.
+    // The check below is valid only if the process was seen running. On a busy machine it may take
+    // longer until it is visible.
     let was_seen = |wall_secs: f64| {
         let limits = Limits {
             wall_secs,
@@ -148,8 +148,8 @@ fn nothing_stays_behind(machine: &Machine) {
     assert_eq!(processes_with(n_mark_files), Vec::<String>::new());
 }
 
-/// Whether these names, as Python writes a list, are on the path to the interpreter or the linker
-/// cache.
+/// Whether these names, formatted as a Python list, are on the path to the interpreter or to the
+/// linker cache.
 fn is_covered(machine: &Machine, names: &str) -> bool {
     let (interpreter, _) = machine.runner.interpreter();
     let on_the_way = |name| interpreter.iter().any(|part| part == name) || name == "ld.so.cache";
@@ -194,7 +194,7 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
     );
     let mut results = value(machine, &code, &json!({"files": files, "folders": folders}));
     let attempts = results.as_object_mut().expect("attempts by name");
-    // A private root may have folders, but they contain only the paths to the given files.
+    // A private root may have other folders, but they contain only the paths to the given files.
     attempts.retain(|_, end| !end.as_str().is_some_and(|names| is_covered(machine, names)));
     assert_all_denied(&results);
 }
@@ -424,7 +424,7 @@ fn descriptors_of_the_caller_are_closed(machine: &Machine) {
     return {"opened": opened, "secret": tried(lambda: os.pread(given, 100, 0))}"#,
     );
     let results = value(machine, &code, &json!(secret.as_raw_fd()));
-    // The descriptor of the result, which may have the secret's number.
+    // This is the descriptor of the result, which may have the same number as the secret.
     assert_eq!(
         results["opened"].as_array().expect("numbers").len(),
         1,
@@ -436,7 +436,7 @@ fn descriptors_of_the_caller_are_closed(machine: &Machine) {
     );
 }
 
-/// Names and numbers of the kernel's calls on this processor; those of the x32 variant have
+/// Names and numbers of the kernel's calls on this processor. The numbers of the x32 variant have
 /// 0x40000000 added.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
@@ -479,7 +479,7 @@ fn calls_into_the_kernel_are_denied(machine: &Machine) {
         .values()
         .filter_map(Value::as_i64)
         .collect();
-    // Refused by the filters, not because of the arguments.
+    // The filters must refuse the calls, not the kernel because of the arguments.
     assert!(
         numbers.iter().all(|number| [1, 38].contains(number)),
         "{results}"

@@ -1,4 +1,4 @@
-//! Code that exceeds its limits of time, memory, space or output.
+//! Code that exceeds its limits of time, memory, disk space or output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn endless_loops_end(machine: &Machine) {
     let codes = [
         "def attack(_):\n  while True: pass",
         "while True: pass",
-        // No Python exception or handler can stop these.
+        // No Python exception or handler can stop the following ones.
         "def attack(_):\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
         "def attack(_):\n  return 'a' * 40 in __import__('re').sub('(a+)+$', '', 'a' * 40 + 'b')",
         "class Slow:\n  def __repr__(self):\n    while True: pass\ndef attack(_):\n  return Slow()",
@@ -75,7 +75,7 @@ fn sleep_ends_with_the_time(machine: &Machine) {
     }
 }
 
-/// Only the caller ends these before ten minutes.
+/// These runs would take ten minutes if the caller did not end them.
 fn runs_end_when_their_caller_stops(machine: &Machine) {
     let stop = Arc::new(AtomicBool::new(false));
     let runner = PythonRunner::clone(&machine.runner).with_stop_flag(Arc::clone(&stop));
@@ -156,8 +156,8 @@ def attack(_):
         pass
     return started
 "#;
-    // Starting thousands of threads next to other tests can exceed the usual processor time; this
-    // test is about another limit.
+    // Starting thousands of threads while other tests run can exceed the usual processor time; this
+    // test checks a different limit.
     let limits = Limits {
         memory_bytes: 128 << 20,
         cpu_secs: 60,
@@ -167,7 +167,7 @@ def attack(_):
     let max_threads = if machine.runner.isolation().has(Part::Namespaces) && !is_root() {
         limits.n_threads
     } else {
-        // The stacks fill the address space.
+        // The stacks of the threads fill the address space.
         limits.memory_bytes / 32768
     };
     match outcome.result {
@@ -175,7 +175,7 @@ def attack(_):
             let started: u64 = returned.repr.parse().expect("a number");
             assert!((4..=max_threads).contains(&started), "{started}");
         }
-        // There may be no memory left for the result.
+        // There may not be enough memory left for the result.
         Err(failure) => assert!(matches!(failure, Failure::Memory { .. }), "{failure}"),
     }
     let few_threads = "import threading\ndef attack(_):\n  threads = [threading.Thread(target=int) for _ in range(4)]\n  [t.start() for t in threads]\n  [t.join() for t in threads]\n  return 4";
@@ -236,7 +236,7 @@ fn files_end(machine: &Machine) {
     return [tried(fill), os.path.getsize("large"), tried(grow)]"#,
     );
     let results = value(machine, &code, &Value::Null);
-    // EFBIG, at the limit.
+    // The error number of EFBIG; the size is at the limit.
     assert_eq!(results, json!([27, 16 << 20, 27]));
 }
 
@@ -261,7 +261,7 @@ fn the_disk_ends(machine: &Machine) {
     };
     let has_disk = machine.runner.isolation().has(Part::Namespaces);
     let outcome = run_within(machine, &code, &json!(has_disk), &limits);
-    // ENOSPC, if the directory is a separate file system.
+    // The error number of ENOSPC, if the directory is a separate file system.
     let expected = if has_disk { json!(28) } else { json!("None") };
     assert_eq!(value_of(&outcome), json!([expected, 28]));
 }
@@ -276,7 +276,7 @@ fn open_files_end(machine: &Machine) {
     return [tried(more), len(kept)]"#,
     );
     let results = value(machine, &code, &Value::Null);
-    // EMFILE; the standard streams and the result use four descriptors.
+    // The error number of EMFILE. The standard streams and the result use four descriptors.
     assert_eq!(results, json!([24, 60]));
 }
 

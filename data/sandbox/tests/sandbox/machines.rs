@@ -1,4 +1,4 @@
-//! This machine as it is, and simulated machines that lack a part of the isolation.
+//! This machine, and simulated machines that lack a part of the isolation.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 /// A test that runs on every machine.
 pub(crate) type Test = (&'static str, fn(&Machine));
 
-/// The machines that can isolate; this one must be among them.
+/// The machines that can isolate. This machine must be one of them.
 pub(crate) fn isolating_machines() -> Vec<Machine> {
     let kinds = [
         ("as_it_is", ""),
@@ -39,7 +39,7 @@ pub(crate) fn isolating_machines() -> Vec<Machine> {
     machines.collect()
 }
 
-/// This binary as a launcher without the given parts.
+/// This test binary as a launcher, without the given parts.
 pub(crate) fn launcher(lacking: &str) -> Launcher {
     let arguments = match lacking {
         "" => vec!["stage".to_owned()],
@@ -51,7 +51,8 @@ pub(crate) fn launcher(lacking: &str) -> Launcher {
     }
 }
 
-/// A stage in a process that is denied the system calls of the parts named in the first argument.
+/// Runs a stage in a process that is denied the system calls of the parts named in the first
+/// argument.
 pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
     let (lacking, remaining) = arguments.split_first().expect("names of parts");
     let lacking = lacking.to_str().expect("names of parts");
@@ -59,7 +60,7 @@ pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
         "namespaces" => libc::SYS_unshare,
         "landlock" => libc::SYS_landlock_create_ruleset,
         "seccomp" => libc::SYS_seccomp,
-        other => panic!("{other} is no part"),
+        other => panic!("{other} is not a part"),
     });
     let rules: BTreeMap<i64, _> = calls.map(|call| (call, Vec::new())).collect();
     let filter = SeccompFilter::new(
@@ -73,7 +74,8 @@ pub(crate) fn stage_without(arguments: &[OsString]) -> ExitCode {
     let program: seccompiler::BpfProgram = filter
         .and_then(TryInto::try_into)
         .expect("a filter of system calls");
-    // The second stage inherits the filter of the first, which may prevent installing another one.
+    // The second stage inherits the filter of the first, and that filter may prevent installing
+    // another one.
     if let Err(error) = seccompiler::apply_filter(&program) {
         assert!(lacking.contains("seccomp"), "{error}");
     }

@@ -1,10 +1,10 @@
 //! Code that tries to escape the sandbox, and code that only computes a result, in real processes.
 //!
-//! The harness is custom because the stages of the sandbox need a program that has started no
-//! thread: with the argument `stage` this binary is that program. With `stage-without` and names of
-//! parts it first removes those parts from itself, so that every test also runs as on machines
-//! without them. A part that the machine really lacks cannot be added; the test names contain the
-//! tested isolation.
+//! The test harness is custom, because the stages of the sandbox need a program that has not
+//! started a thread: with the argument `stage` this binary is that program. With `stage-without`
+//! and names of parts, it first removes those parts from itself, so that every test also runs as on
+//! machines without them. A part that the machine really lacks cannot be added; the test names
+//! contain the tested isolation.
 
 use std::process::ExitCode;
 

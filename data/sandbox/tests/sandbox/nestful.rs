@@ -1,4 +1,4 @@
-//! NESTFUL call sequences with functions of a folder in the benchmark's layout.
+//! NESTFUL call sequences with the functions of a folder in the benchmark's layout.
 
 use std::fs;
 use std::path::Path;
@@ -100,8 +100,8 @@ fn sequences_share_their_objects(machine: &Machine) {
         ],
     );
     assert_eq!(python_repr(value(&shared)), "[[1, 3], [1, 3]]");
-    // Built-in arithmetic together with Python, and a module of the folder that another module
-    // imports.
+    // Built-in arithmetic together with Python functions, and a module that another module of the
+    // folder imports.
     let total = run(
         &tools,
         &[
@@ -111,7 +111,7 @@ fn sequences_share_their_objects(machine: &Machine) {
         ],
     );
     assert_eq!(python_repr(value(&total)), "42.0");
-    // Large integers are preserved; a tuple stays a tuple but equals the gold list.
+    // Large integers are preserved. A tuple stays a tuple, but equals the gold list.
     let big = run(
         &tools,
         &[(

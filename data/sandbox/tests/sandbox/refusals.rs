@@ -1,4 +1,4 @@
-//! Machines and callers for which no code can be run.
+//! Machines and callers that cannot run any code.
 
 use std::path::PathBuf;
 

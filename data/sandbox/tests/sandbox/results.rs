@@ -1,4 +1,4 @@
-//! Code that returns a result, or fails in its own ways.
+//! Code that returns a result, or fails without help from the sandbox.
 
 use std::fs;
 use std::path::PathBuf;
@@ -266,7 +266,7 @@ def attack(_):
     );
     let work_folder = PathBuf::from(results[3].as_str().expect("a path"));
     assert!(!work_folder.exists(), "{} is left", work_folder.display());
-    // A second run sees nothing of the first.
+    // A second run does not see anything of the first.
     assert_eq!(value(machine, code, &Value::Null)[0], json!([]));
 }
 

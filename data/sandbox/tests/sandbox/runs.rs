@@ -1,11 +1,11 @@
-//! Shorthands for the tests.
+//! Helper functions of the tests.
 
 use serde_json::Value;
 use tooltune_sandbox::{Failure, Limits, Outcome};
 
 use crate::machines::Machine;
 
-/// Enough time even on a busy machine.
+/// Limits that give enough time even on a busy machine.
 pub(crate) fn long_limits() -> Limits {
     Limits {
         wall_secs: 600.0,
@@ -51,7 +51,7 @@ pub(crate) fn failure(outcome: &Outcome) -> &Failure {
     }
 }
 
-/// Python code that makes each attempt and records how it ended: an error number, or the returned
+/// Python code that makes each attempt and records its outcome: an error number, or the returned
 /// value.
 pub(crate) fn attempt_code(lines: &str) -> String {
     format!(
