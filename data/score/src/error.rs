@@ -13,7 +13,7 @@ pub enum StreamError {
         /// The cause.
         source: io::Error,
     },
-    /// A line is too long to be skipped.
+    /// A line is too long to skip.
     #[error(
         "line {line_no} has more than {limit} bytes, the limit for a line that is skipped \
          (SKIPPED_LINE_BYTES in docs/limits.md); write one JSON object per line"
@@ -21,7 +21,7 @@ pub enum StreamError {
     LineWithoutEnd {
         /// The line, from 1.
         line_no: usize,
-        /// Maximum bytes.
+        /// Maximum number of bytes.
         limit: u64,
     },
     /// The output is closed or full.

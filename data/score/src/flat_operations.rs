@@ -1,6 +1,7 @@
 //! Score operations on flat schemas and truncated outputs.
 //!
-//! Each function reads the fields of one line and calls the module; this file contains no rules.
+//! Each function reads the fields of one line and calls the module that computes the value; this
+//! file has no rules of its own.
 
 use serde_json::{Map, Value, json};
 use tooltune_agents::flat::{

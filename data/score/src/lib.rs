@@ -1,8 +1,8 @@
 //! Computes metrics over JSON Lines: each input line gives one output line, in order.
 //!
 //! `{"id", "op", "input", "options"?}` becomes `{"id", "value"}` or `{"id", "error"}`, so any
-//! system can score its predictions, and worked examples can be used as they are. An invalid line
-//! never stops the stream: its output is an error with the line number, the following lines are
+//! system can score its predictions, and worked examples can be used unchanged. An invalid line
+//! never stops the stream: its output is an error with the line number, the lines after it are
 //! scored, and [`Summary::n_malformed`] tells the caller to exit with status 3.
 //!
 //! Every operation is an entry in the table of its suite.
@@ -29,7 +29,7 @@ use tooltune_suites::operations::Operation;
 pub use error::StreamError;
 pub use stream::{ScoreLine, Summary, score_line, score_stream};
 
-/// All operations, with those of the suites first.
+/// All operations; the operations of the suites come first.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
     let other_operations = [
         pipeline_operations::TABLE,

@@ -1,6 +1,6 @@
 //! Score operations for the steps of GOAT's data pipeline.
 //!
-//! They let you check a pipeline in another language against this one, step by step.
+//! With them, you can check a pipeline in another language against this one, step by step.
 
 use std::collections::HashMap;
 
@@ -93,7 +93,7 @@ fn no_graph(error: &GraphError) -> LineError {
     }
 }
 
-/// A graph as given in a line; self-loops are kept.
+/// A graph as written in a line; self-loops are kept.
 struct NamedGraph<'l> {
     nodes: Vec<&'l str>,
     /// Source and target as indices of nodes.
@@ -102,7 +102,7 @@ struct NamedGraph<'l> {
 
 fn named_graph<'l>(request: &Request<'l>) -> Result<NamedGraph<'l>, LineError> {
     let nodes = request.input.texts("nodes")?;
-    // If two nodes have the same name, the first is used.
+    // If two nodes have the same name, the first one is used.
     let mut positions = HashMap::new();
     for (idx, node) in nodes.iter().enumerate() {
         positions.entry(*node).or_insert(idx);

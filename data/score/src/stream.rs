@@ -1,7 +1,7 @@
 //! Scores lines of text and writes one line of scores for each, in order.
 //!
 //! Lines are read as bytes, so a line that is not UTF-8 does not end the stream. A blank line is
-//! malformed like any other, so output line n always belongs to input line n.
+//! malformed, so output line n always belongs to input line n.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
@@ -28,7 +28,7 @@ pub struct ScoreLine {
 }
 
 impl ScoreLine {
-    /// Whether the line itself must be fixed; such a line makes the exit status 3.
+    /// Whether the line itself must be fixed; such a line leads to exit status 3.
     pub fn is_malformed(&self) -> bool {
         self.outcome.as_ref().is_err_and(LineError::is_malformed)
     }
@@ -54,16 +54,18 @@ impl fmt::Display for ScoreLine {
 pub struct Summary {
     /// Number of lines read and scored.
     pub n_lines: usize,
-    /// Lines that must be fixed: unreadable, with an unknown operation, or with an invalid field.
+    /// Number of lines that must be fixed: unreadable, with an unknown operation, or with an
+    /// invalid field.
     pub n_malformed: usize,
-    /// Well-formed lines for which the operation has no value.
+    /// Number of well-formed lines for which the operation has no value.
     pub n_without_value: usize,
 }
 
 /// Scores one line. Errors contain `line_no`, which counts from 1.
 pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
     let malformed = |reason: String| malformed(reason, line_no);
-    // A duplicate key in the line is an error. In completions the last value wins, as in Python.
+    // A duplicate key in the line is an error. In completions, the last value is used, as in
+    // Python.
     let fields = match json::parse_unique(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return malformed("the line is JSON but not an object".to_owned()),
@@ -86,7 +88,7 @@ fn malformed(reason: String, line_no: usize) -> ScoreLine {
     }
 }
 
-/// The reason without the parser's line number, which is always 1 here.
+/// The reason without the parser's line number, which is always 1.
 fn in_line(error: &json::JsonError) -> String {
     match error {
         json::JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
@@ -155,7 +157,7 @@ fn score_lines(
 
 /// Skips the rest of a line; returns false if it has more than `limit` bytes.
 fn skip_line(reader: &mut impl BufRead, limit: u64) -> io::Result<bool> {
-    // One byte more than the longest rest with its line feed.
+    // One byte more than the longest allowed rest including its line feed.
     let mut rest = reader.take(limit.saturating_add(2));
     rest.skip_until(b'\n')?;
     Ok(rest.limit() > 0)

@@ -1,4 +1,4 @@
-//! Inputs with a hundred thousand parts: each operation ends with a value or a limit error.
+//! Inputs with a hundred thousand parts: each operation returns a value or a limit error.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Much longer than any operation needs on a slow machine, and much shorter than a quadratic one.
+/// Much longer than any operation needs on a slow machine, and much shorter than a quadratic one
+/// would take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn outcome(op: &str, input: Value) -> Result<Value, LineError> {

@@ -1,4 +1,4 @@
-//! Worked examples, and invalid lines.
+//! Tests of worked examples, and of invalid lines.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -301,7 +301,7 @@ fn a_read_error_is_reported_with_its_line() {
 #[test]
 fn an_overlong_line_gets_an_error_and_later_lines_are_scored() {
     let valid_line = r#"{"op": "slot.parse", "input": {"raw": "1"}}"#;
-    // One byte over the limit (the line feed), and far over it.
+    // One byte over the limit (the line feed), and far over the limit.
     let lines = [
         valid_line.to_owned(),
         " ".repeat(100),
@@ -340,7 +340,7 @@ fn a_line_without_end_is_an_error_after_the_earlier_scores() {
                     (SKIPPED_LINE_BYTES in docs/limits.md)";
     assert!(error.to_string().starts_with(expected), "{error}");
     assert_eq!(output.iter().filter(|byte| **byte == b'\n').count(), 1);
-    // A line of this length is still skipped.
+    // A line of exactly this length is still skipped.
     let lines = format!("{}\n{good}", "x".repeat(10_000));
     let mut output = Vec::new();
     let outside = Outside::default();
