@@ -146,7 +146,7 @@ fn locate(
 /// The Hub does not have the name, refuses access, or cannot be reached.
 pub fn fetch(hub: &Hub, name: &HubName, need: WantedFiles) -> Result<Fetched, HubError> {
     let view = Fetching::begin(name.to_string());
-    let downloaded = hub.fetch(name, need, &|event| view.hear(event))?;
+    let downloaded = hub.fetch(name, need, &|event| view.show_event(event))?;
     if let Some(fetched) = view.summary() {
         drop(view);
         terminal::print(&format!(

@@ -66,7 +66,7 @@ impl TerminalSink {
         match Bar::begin(length, &template) {
             Some(bar) => {
                 bar.set_prefix(prefix_text(&ProgressUpdate::default(), total_steps));
-                Self::new(total_steps, Output::Bar(bar.that_stays()))
+                Self::new(total_steps, Output::Bar(bar.kept_on_screen()))
             }
             None => Self::lines(total_steps, Box::new(std::io::stderr())),
         }

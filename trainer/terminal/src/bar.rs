@@ -1,6 +1,6 @@
-//! Progress bars, of which one is visible at a time.
+//! Progress bars; only one is visible at a time.
 //!
-//! A new bar hides earlier ones until it ends. Other output is written while the bar is hidden.
+//! A new bar hides earlier ones until it ends. While other output is written, the bar is hidden.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Prints a line. A failure, for example on a full disk, is ignored so that the work continues.
+/// Prints a line. An error, for example on a full disk, is ignored so that the work continues.
 pub fn print(line: &str) {
     between_bars(|| {
         let mut stderr = io::stderr();
@@ -39,17 +39,17 @@ pub fn print(line: &str) {
     });
 }
 
-/// Writer to standard error that hides the bar, for writers of whole lines.
+/// A writer to standard error that hides the bar. Each write must be a whole line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BetweenBars;
 
 impl Write for BetweenBars {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut stderr = io::stderr();
-        // Each write is one event, including its line end.
+        // Each write is one log event with its line end.
         let text = String::from_utf8_lossy(bytes);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        // An event is one line; line breaks inside it come from names or other foreign text.
+        // An event is one line. Line breaks inside it come from names or other untrusted text.
         let line = with_colors_only(line).replace('\n', "\\n");
         let text = format!("{}\n", fitting_text(&line, &stderr));
         between_bars(|| stderr.write_all(text.as_bytes()))?;
@@ -69,7 +69,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Shows a bar instead of the others, with an indicatif template; `None` without a terminal.
+    /// Shows a bar in place of the others, with an indicatif template; `None` without a terminal.
     pub fn begin(length: u64, template: &str) -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
@@ -79,8 +79,8 @@ impl Bar {
             bar.set_style(style);
         }
         let mut bars = bars();
-        if let Some(covered) = bars.last() {
-            covered.set_draw_target(ProgressDrawTarget::hidden());
+        if let Some(hidden) = bars.last() {
+            hidden.set_draw_target(ProgressDrawTarget::hidden());
             let _ = write!(io::stderr(), "{CLEAR_LINE}");
         }
         bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -88,9 +88,9 @@ impl Bar {
         Some(Self { bar, stays: false })
     }
 
-    /// Keeps the bar on the terminal when it ends.
+    /// Leaves the bar on the terminal when it ends.
     #[must_use]
-    pub fn that_stays(mut self) -> Self {
+    pub fn kept_on_screen(mut self) -> Self {
         self.stays = true;
         self
     }
@@ -115,7 +115,7 @@ impl Drop for Bar {
             false => self.bar.finish_and_clear(),
         }
         let mut bars = bars();
-        // Bars are compared by state: only unfinished ones are still displayed.
+        // Bars are identified by state: only unfinished ones are still displayed.
         bars.retain(|bar| !bar.is_finished());
         if let Some(seen) = bars.last() {
             seen.set_draw_target(ProgressDrawTarget::stderr());
@@ -124,7 +124,7 @@ impl Drop for Bar {
     }
 }
 
-/// Progress of work of known size, such as loading weights.
+/// Progress of work with a known size, such as loading weights.
 #[derive(Debug)]
 pub struct Counted {
     what: &'static str,
@@ -147,7 +147,7 @@ impl Counted {
         }
     }
 
-    /// Displays that `n` more parts are done.
+    /// Shows that `n` more parts are done.
     pub fn done(&mut self, n: usize) {
         if let Some(bar) = &self.bar {
             return bar.set_position(n as u64);

@@ -1,11 +1,11 @@
-//! Prints text with colors on a terminal, from parts of unknown origin.
+//! Prints text with colors on a terminal; parts of the text are untrusted.
 
 use std::borrow::Cow;
 
 use tooltune_json::printable;
 
 /// Escapes the control characters of a text, except for color sequences. Code that adds colors must
-/// escape the text between them.
+/// escape the text between them itself.
 pub fn with_colors_only(text: &str) -> Cow<'_, str> {
     let mut escaped = String::new();
     let mut rest = text;

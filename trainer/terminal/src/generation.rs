@@ -6,7 +6,7 @@ use crate::bar::{Bar, print};
 use crate::text::duration_text;
 use crate::{LINE_EVERY, SHOWN_AFTER};
 
-/// Slow work of an evaluation.
+/// A slow part of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Generating completions.
@@ -15,7 +15,7 @@ pub enum Work {
     MeasuringLoss,
     /// Judging answers.
     Judging,
-    /// Running code written by a model.
+    /// Running model-written code.
     RunningCode,
 }
 
@@ -50,11 +50,11 @@ pub struct GenerationProgress {
     pub n_total: usize,
     /// Tokens generated so far.
     pub n_tokens: usize,
-    /// Pending work outside this process.
+    /// Work that is pending outside this process.
     pub waiting: Option<Waiting>,
 }
 
-/// Pending work outside this process.
+/// Work that is pending outside this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     /// Description, such as `requests to the server`.
@@ -80,7 +80,7 @@ struct Shown {
     bar: Option<Bar>,
     started: Instant,
     last_line: Instant,
-    /// Number of tokens at its start, which are not part of its rate.
+    /// Number of tokens when this work started, which its rate excludes.
     n_tokens_before: usize,
 }
 
@@ -107,7 +107,7 @@ impl Shown {
         }
     }
 
-    /// Tokens per second, once it can be measured.
+    /// Tokens per second, as soon as they can be measured.
     fn rate(&self, n_tokens: usize, seconds: f64) -> Option<f64> {
         let n_tokens = n_tokens.saturating_sub(self.n_tokens_before);
         (n_tokens > 0 && seconds >= SHOWN_AFTER.as_secs_f64()).then(|| n_tokens as f64 / seconds)
@@ -129,19 +129,19 @@ impl Progress {
         let waiting = self.waiting();
         let is_shown = |last: &Shown| (last.work, last.n_total) == (state.work, state.n_total);
         if !self.running.as_ref().is_some_and(is_shown) {
-            // The earlier bar must end before the next one starts.
+            // End the earlier bar before the next one starts.
             self.running = None;
         }
         let shown = self.running.get_or_insert_with(|| Shown::begin(state));
         let seconds = shown.started.elapsed().as_secs_f64().max(1e-9);
         let rate = shown.rate(state.n_tokens, seconds);
         let rate = rate.map_or_else(String::new, |rate| format!("{rate:.0} tokens/s"));
-        // Text lengths are unknown before the first one is done.
-        let left = match (state.n_done, state.n_total.saturating_sub(state.n_done)) {
+        // Text lengths are unknown before the first text is done.
+        let eta = match (state.n_done, state.n_total.saturating_sub(state.n_done)) {
             (0, _) => String::new(),
-            (n_done, n_left) => {
-                let left = duration_text(seconds * n_left as f64 / n_done as f64);
-                format!("eta {left}  ")
+            (n_done, n_remaining) => {
+                let eta = duration_text(seconds * n_remaining as f64 / n_done as f64);
+                format!("eta {eta}  ")
             }
         };
         match &shown.bar {
@@ -149,7 +149,7 @@ impl Progress {
                 bar.set_position(state.n_done as u64);
                 bar.set_message(match waiting {
                     Some(waiting) => format!("{waiting} under way"),
-                    None => left + &rate,
+                    None => eta + &rate,
                 });
             }
             None if shown.last_line.elapsed() >= LINE_EVERY => {
@@ -166,7 +166,7 @@ impl Progress {
         }
     }
 
-    /// Describes the pending work outside this process.
+    /// Describes the work that is pending outside this process.
     pub fn waiting(&self) -> Option<String> {
         let Waiting { what, n, seconds } = self.waiting?;
         (n > 0).then(|| format!("{n} {what}, silent for {seconds} s,"))
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(
             shown.rate(1, 0.00007),
             None,
-            "one token in no time is no rate"
+            "one token in no time has no rate"
         );
         assert_eq!(shown.rate(9, 0.1), None);
         assert_eq!(shown.rate(21, 2.0), Some(10.0));

@@ -19,8 +19,8 @@ pub use self::rows::RowsProgress;
 pub use self::text::{columns, counted, duration_text, fitting_text};
 pub use self::transfer::Fetching;
 
-/// Time between two lines without a terminal.
+/// Time between two progress lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
-/// Time before the display of work that is usually finished sooner.
+/// Time after which the progress of work is shown; most work finishes sooner.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);

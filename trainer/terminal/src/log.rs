@@ -8,7 +8,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::BetweenBars;
 
-/// Log layer that prints warnings on standard error; `RUST_LOG` sets the level.
+/// A log layer that prints warnings on standard error. `RUST_LOG` sets the level.
 pub fn log_layer<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -18,7 +18,7 @@ where
         .with_writer(|| BetweenBars)
         // An internal error would be printed to the same failing output, and panic.
         .log_internal_errors(false)
-        // Other output has neither, and lines are only 80 columns wide.
+        // Other output has neither time nor target, and lines are only 80 columns wide.
         .without_time()
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())

@@ -14,7 +14,7 @@ const ROWS_LINE_AFTER: Duration = Duration::from_secs(2);
 /// Time between two lines of progress without a terminal.
 const ROWS_LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Largest size of files whose lines are counted in advance, for a bar with a known end; counting
+/// Maximum size of files whose lines are counted in advance, for a bar with a known end. Counting
 /// takes less than a second.
 const COUNTED_BYTES: u64 = 1 << 30;
 
@@ -28,25 +28,26 @@ pub struct RowsProgress {
     bar: Option<Bar>,
     n_rows: u64,
     started: Instant,
-    next_sign: Instant,
+    next_line: Instant,
 }
 
 impl RowsProgress {
-    /// Starts the progress of rows, one per line of `files`; without files their number is unknown.
+    /// Starts the progress of rows, one per line of `files`. Without files, the number of rows is
+    /// unknown.
     pub fn begin<'f>(files: impl IntoIterator<Item = &'f PathBuf>) -> Self {
-        Self::of("preparing rows", "prepared", files)
+        Self::with_labels("preparing rows", "prepared", files)
     }
 
-    /// [`Self::begin`] with other words than `preparing rows` (on a terminal) and `prepared`
-    /// (elsewhere).
-    pub fn of<'f>(
+    /// Like [`Self::begin`], with other words instead of `preparing rows` (on a terminal) and
+    /// `prepared` (otherwise).
+    pub fn with_labels<'f>(
         doing: &'static str,
         done: &'static str,
         files: impl IntoIterator<Item = &'f PathBuf>,
     ) -> Self {
         let started = Instant::now();
         let is_terminal = io::stderr().is_terminal();
-        let first_sign = if is_terminal {
+        let first_line = if is_terminal {
             SHOWN_AFTER
         } else {
             ROWS_LINE_AFTER
@@ -59,7 +60,7 @@ impl RowsProgress {
             bar: None,
             n_rows: 0,
             started,
-            next_sign: started + first_sign,
+            next_line: started + first_line,
         }
     }
 
@@ -70,7 +71,7 @@ impl RowsProgress {
             bar.set_position(self.n_rows);
             return;
         }
-        let Some(line) = self.sign_at(Instant::now()) else {
+        let Some(line) = self.line_at(Instant::now()) else {
             return;
         };
         if !self.is_terminal {
@@ -89,12 +90,12 @@ impl RowsProgress {
         }
     }
 
-    /// The line to print about the rows so far, if it is due.
-    fn sign_at(&mut self, now: Instant) -> Option<String> {
-        if now < self.next_sign {
+    /// The line about the rows so far, if it is time to print one.
+    fn line_at(&mut self, now: Instant) -> Option<String> {
+        if now < self.next_line {
             return None;
         }
-        self.next_sign = now + ROWS_LINE_EVERY;
+        self.next_line = now + ROWS_LINE_EVERY;
         let seconds = now.duration_since(self.started).as_secs();
         Some(format!(
             "{} {} in {seconds} s",
@@ -104,8 +105,8 @@ impl RowsProgress {
     }
 }
 
-/// Number of lines in the files; `None` if they are not JSON Lines, too large or unreadable, which
-/// their reader reports.
+/// Number of lines in the files; `None` if they are not JSON Lines, too large, or unreadable. Their
+/// reader reports the error.
 fn n_lines(files: &[PathBuf]) -> Option<u64> {
     let mut n = 0;
     let mut n_bytes = 0;
@@ -143,12 +144,12 @@ mod tests {
     fn rows_that_take_long_are_counted_every_ten_seconds() {
         let mut progress = RowsProgress::begin(&[]);
         progress.is_terminal = false;
-        progress.next_sign = progress.started + ROWS_LINE_EVERY;
-        let begun = progress.started;
+        progress.next_line = progress.started + ROWS_LINE_EVERY;
+        let started = progress.started;
         let mut lines = Vec::new();
         for second in 0..25 {
             progress.n_rows += 1_000;
-            lines.extend(progress.sign_at(begun + Duration::from_secs(second)));
+            lines.extend(progress.line_at(started + Duration::from_secs(second)));
         }
         assert_eq!(
             lines,

@@ -1,14 +1,14 @@
-//! Lays out Markdown tables for the width of a terminal.
+//! Lays out Markdown tables to fit the width of a terminal.
 //!
-//! Programs read the Markdown. On a terminal, people read aligned columns, or if these are too wide
-//! the transposed table, or one block per row.
+//! Programs read the Markdown. On a terminal, people read aligned columns. If these are too wide,
+//! they read the transposed table, or one block per row.
 
 use textwrap::core::display_width;
 
 /// Gap between two columns.
 const GAP: &str = "  ";
 
-/// Lays out every Markdown table of a text for `columns` columns; other lines are passed through
+/// Lays out every Markdown table in a text for `columns` columns. Other lines are passed through
 /// `other`.
 pub(crate) fn laid_out(text: &str, columns: usize, other: impl Fn(&str) -> String) -> String {
     let lines: Vec<&str> = text.split('\n').collect();
@@ -29,7 +29,7 @@ pub(crate) fn laid_out(text: &str, columns: usize, other: impl Fn(&str) -> Strin
     out.join("\n")
 }
 
-/// Cells of a table with the header first, and which columns are numeric.
+/// The cells of a table, header first, and which columns are numeric.
 #[derive(Debug, PartialEq)]
 struct Table {
     rows: Vec<Vec<String>>,
@@ -37,7 +37,7 @@ struct Table {
 }
 
 impl Table {
-    /// The table that begins with the first line, and its number of lines.
+    /// Parses the table that begins with the first line, and returns it with its number of lines.
     fn parse(lines: &[&str]) -> Option<(Self, usize)> {
         let [heads, rule, ..] = lines else {
             return None;
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// One block per row, with its first cell as a heading above the other cells.
+    /// One block per row: its first cell as a heading, and the other cells below.
     fn blocks(&self, columns: usize) -> Vec<String> {
         let Some((heads, body)) = self.rows.split_first() else {
             return Vec::new();
@@ -142,7 +142,7 @@ fn fits(lines: &[String], columns: usize) -> bool {
     lines.iter().all(|line| display_width(line) <= columns)
 }
 
-/// Cells of a line in a Markdown table; `None` for other lines.
+/// The cells of a line in a Markdown table; `None` for other lines.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.strip_prefix('|')?.strip_suffix('|')?;
     let mut cells = vec![String::new()];

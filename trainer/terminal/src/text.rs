@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use crate::terminal_table::laid_out;
 
-/// Width of a terminal that does not report it.
+/// Width of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
 /// Width of the terminal in columns.
@@ -16,8 +16,8 @@ pub fn columns() -> usize {
     width.filter(|width| *width > 0).unwrap_or(COLUMNS)
 }
 
-/// Text for `output`: on a terminal wrapped between words, with Markdown tables laid out; otherwise
-/// unchanged.
+/// Text for `output`. On a terminal, it is wrapped between words and Markdown tables are laid out;
+/// otherwise it is unchanged.
 pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str> {
     if !output.is_terminal() {
         return text.into();
@@ -30,7 +30,7 @@ pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str>
     laid_out(text, columns(), |line| textwrap::fill(line, &options)).into()
 }
 
-/// A number with its noun, with a plural s unless it is 1.
+/// A number and its noun, with a plural s unless the number is 1.
 pub fn counted(n: usize, one: &str) -> String {
     match n {
         1 => format!("1 {one}"),

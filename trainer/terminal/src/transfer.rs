@@ -1,4 +1,4 @@
-//! Progress of downloads from and uploads to the hub.
+//! Progress of downloads from the hub and uploads to it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::bar::{Bar, print};
 use crate::text::counted;
 use crate::{LINE_EVERY, SHOWN_AFTER};
 
-/// Progress of files transferred from or to the hub, reported by several threads.
+/// Progress of files transferred from or to the hub. Several threads may report it.
 #[derive(Debug)]
 pub struct Fetching {
     what: String,
@@ -29,7 +29,7 @@ struct Transfer {
 }
 
 impl Fetching {
-    /// Starts the progress of the transfer `what`.
+    /// Starts the progress of a transfer, which `what` describes.
     pub fn begin(what: String) -> Self {
         let now = Instant::now();
         let state = Mutex::new(Transfer {
@@ -43,8 +43,8 @@ impl Fetching {
         Self { what, state }
     }
 
-    /// Displays an event.
-    pub fn hear(&self, event: Event<'_>) {
+    /// Shows an event.
+    pub fn show_event(&self, event: Event<'_>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Begun { bytes, n_files } => {
@@ -80,7 +80,7 @@ impl Fetching {
         }
     }
 
-    /// Describes the finished transfer; `None` if there was nothing to transfer.
+    /// Describes the finished transfer; `None` if no file was transferred.
     pub fn summary(&self) -> Option<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, megabytes) = (state.n_files, state.bytes as f64 / 1e6);

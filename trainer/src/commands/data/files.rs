@@ -19,7 +19,7 @@ pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
     if let Some(parent) = parent {
         std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
     }
-    let mut progress = RowsProgress::of("converting rows", "read", []);
+    let mut progress = RowsProgress::with_labels("converting rows", "read", []);
     let done = create_with(output, |file| {
         convert_rows(&args.files, form, file, &mut || progress.row()).map_err(Error::from)
     })?;

@@ -36,7 +36,7 @@ pub(in crate::commands) fn run(
     let hub = Hub::from_process_environment()?;
     let target = {
         let progress = Fetching::begin(repo.to_owned());
-        hub.prepare_upload(repo, args.private, &|event| progress.hear(event))?
+        hub.prepare_upload(repo, args.private, &|event| progress.show_event(event))?
     };
     if is_pending {
         eprint_line(&format!(
@@ -66,7 +66,7 @@ fn push(hub: &Hub, target: &UploadTarget, args: &ExportArgs, output: &Path) -> R
         message: "Upload with tooltune",
     };
     let progress = Fetching::begin(format!("{} -> {repo}", output.display()));
-    let pushed = hub.push(upload, &|event| progress.hear(event));
+    let pushed = hub.push(upload, &|event| progress.show_event(event));
     let pushed = pushed.map_err(|source| Error::NotPushed {
         output: output.to_owned(),
         source: Box::new(source),
