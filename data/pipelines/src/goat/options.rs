@@ -121,9 +121,9 @@ pub(super) fn check_held_out(
             let tools: BTreeSet<&str> = catalogue.iter().map(|d| d.tool_name.as_str()).collect();
             let tools = tools.into_iter().filter(|tool| !tool.is_empty());
             return Err(PipelineError::Usage(format!(
-                "--hold-out {name}: unknown tool or API{}; the tools are {}",
-                catalogue.hint(name),
-                tools.collect::<Vec<_>>().join(", ")
+                "--hold-out {name}: unknown tool or API (the tools are {}){}",
+                tools.collect::<Vec<_>>().join(", "),
+                catalogue.hint(name)
             )));
         }
     }

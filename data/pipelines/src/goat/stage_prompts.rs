@@ -58,7 +58,7 @@ impl StageInput<'_> {
         self.catalogue.get(name).ok_or_else(|| {
             let hint = self.catalogue.hint(name);
             PipelineError::Usage(format!(
-                "no document is named {name:?}{hint}. Correct the name in the stage file that contains it"
+                "no document is named {name:?}; correct the name in the stage file that contains it{hint}"
             ))
         })
     }

@@ -176,7 +176,7 @@ impl PromptSet {
             let hint = did_you_mean(family, families.iter().copied());
             let families = families.join(", ");
             let reason =
-                format!("no template for {family:?}; available families: {families}{hint}");
+                format!("no template for {family:?} (available families: {families}){hint}");
             NestfulError::Prompts { reason }
         })?;
         let examples = self.first_examples(options.n_examples)?;

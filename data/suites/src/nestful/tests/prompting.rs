@@ -246,7 +246,7 @@ fn an_unusable_prompt_file_is_an_error_with_the_reason() {
     assert!(
         unknown
             .to_string()
-            .contains("no template for \"gpt\"; available families: json_list, granite31")
+            .contains("no template for \"gpt\" (available families: json_list, granite31")
     );
     let too_many = built_in
         .prompt(&berths_row(), "llama", options(4))
