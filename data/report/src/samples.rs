@@ -143,7 +143,7 @@ struct Ranking<'s> {
     run: usize,
     result: &'s str,
     is_base: bool,
-    places: Vec<usize>,
+    sample_idxs: Vec<usize>,
 }
 
 /// All samples in order of first appearance, and for each result the ranking of its samples that
@@ -172,18 +172,18 @@ fn group_by_sample(runs: &[ReportRun]) -> (Vec<CardSample<'_>>, Vec<Ranking<'_>>
             Some(other_answers) => other_answers.push((run, sample)),
             None => groups.push(vec![(run, sample)]),
         }
-        let is_same_result = |ranking_entry: &&mut Ranking<'_>| {
-            (ranking_entry.suite, ranking_entry.run, ranking_entry.result) == (suite, run, result)
+        let is_same_result = |ranking: &&mut Ranking<'_>| {
+            (ranking.suite, ranking.run, ranking.result) == (suite, run, result)
         };
         let wrong_idx = (!is_right(sample)).then_some(idx);
         match rankings.iter_mut().find(is_same_result) {
-            Some(ranking) => ranking.places.extend(wrong_idx),
+            Some(ranking) => ranking.sample_idxs.extend(wrong_idx),
             None => rankings.push(Ranking {
                 suite,
                 run,
                 result,
                 is_base: sample.is_base,
-                places: wrong_idx.into_iter().collect(),
+                sample_idxs: wrong_idx.into_iter().collect(),
             }),
         }
     }
@@ -202,8 +202,8 @@ fn interleave(rankings: &[Ranking<'_>]) -> Vec<Vec<usize>> {
     let mut suites: Vec<(&str, Vec<&[usize]>)> = Vec::new();
     for ranking in rankings {
         match suites.iter_mut().find(|(suite, _)| *suite == ranking.suite) {
-            Some((_, results)) => results.push(&ranking.places),
-            None => suites.push((ranking.suite, vec![&ranking.places])),
+            Some((_, results)) => results.push(&ranking.sample_idxs),
+            None => suites.push((ranking.suite, vec![&ranking.sample_idxs])),
         }
     }
     let order = |(_, results): &(&str, Vec<&[usize]>)| {

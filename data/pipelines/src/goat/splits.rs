@@ -108,11 +108,11 @@ pub fn split(
             .first()
             .map(|(_, units)| units.clone())
             .unwrap_or_default();
-        let is_known_without = units.iter().all(|unit| n_groups[unit] > 1);
+        let training_keeps_tools = units.iter().all(|unit| n_groups[unit] > 1);
         let fits = |split: &[Trajectory], max_rows: usize| split.len() + group.len() <= max_rows;
-        let split = if is_known_without && fits(&splits.dev, n_dev) {
+        let split = if training_keeps_tools && fits(&splits.dev, n_dev) {
             &mut splits.dev
-        } else if is_known_without && fits(&splits.test_seen, n_seen) {
+        } else if training_keeps_tools && fits(&splits.test_seen, n_seen) {
             &mut splits.test_seen
         } else {
             splits.train.extend(group.into_iter().map(|(row, _)| row));
@@ -175,15 +175,15 @@ fn choose_held_out(
     let mut order: Vec<&String> = all_apis.into_iter().collect();
     random.shuffle(&mut order);
     let mut held_out: BTreeSet<String> = BTreeSet::new();
-    let mut n_taken = 0;
+    let mut n_held_out = 0;
     for unit in order {
-        let is_taken = |row: &BTreeSet<String>| row.iter().any(|unit| held_out.contains(unit));
+        let is_held_out = |row: &BTreeSet<String>| row.iter().any(|unit| held_out.contains(unit));
         let new = units
             .iter()
-            .filter(|row| row.contains(unit) && !is_taken(row));
+            .filter(|row| row.contains(unit) && !is_held_out(row));
         let n_new = new.count();
-        if n_new > 0 && n_taken + n_new <= max_rows {
-            n_taken += n_new;
+        if n_new > 0 && n_held_out + n_new <= max_rows {
+            n_held_out += n_new;
             held_out.insert(unit.clone());
         }
     }

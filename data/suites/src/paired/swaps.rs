@@ -84,7 +84,7 @@ fn mcnemar(n_better: usize, n_worse: usize) -> f64 {
         }
         return (2.0 * tail).min(1.0);
     }
-    // Logarithm of (n choose least) * 2^-n.
+    // Logarithm of (n choose n_fewer) * 2^-n.
     let choices = (0..n_fewer).map(|i| ((n - i) as f64 / (i + 1) as f64).ln());
     let mut term = (choices.sum::<f64>() - n as f64 * std::f64::consts::LN_2).exp();
     let mut tail = 0.0;
@@ -163,9 +163,9 @@ fn exact_grid_signs(numbers: &[i64]) -> f64 {
         }
     }
     let sums = probabilities.iter().zip(0_u64..);
-    let n_reaching_swaps = sums.filter(|(_, sum)| (2 * sum).abs_diff(total) >= observed);
-    n_reaching_swaps
-        .map(|(probabilities, _)| probabilities)
+    let reaching_sums = sums.filter(|(_, sum)| (2 * sum).abs_diff(total) >= observed);
+    reaching_sums
+        .map(|(probability, _)| probability)
         .sum::<f64>()
         .min(1.0)
 }
@@ -236,9 +236,9 @@ fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     let n = differing_pairs.len();
     if n <= MAX_ENUMERATED_UNEVEN {
         let n_swaps = 1_u64 << n;
-        let n_reaching_swaps =
+        let reaching_sums =
             (0..n_swaps).filter(|swaps| reaches_observed(&|idx| swaps >> idx & 1 == 1));
-        return n_reaching_swaps.count() as f64 / n_swaps as f64;
+        return reaching_sums.count() as f64 / n_swaps as f64;
     }
     let mut draws = SplitMix64 {
         state: options.seed,

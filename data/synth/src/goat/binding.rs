@@ -135,7 +135,9 @@ fn executable_order(catalogue: &Catalogue, edges: &[Edge], set: &[usize]) -> Vec
             sources.all(|edge| order.contains(&edge.source))
         };
         let ready = remaining_apis.iter().position(is_ready);
-        order.push(remaining_apis.remove(ready.expect("wires follow an order, so one is ready")));
+        order.push(
+            remaining_apis.remove(ready.expect("edges follow an order, so one API is ready")),
+        );
     }
     order
 }
@@ -201,8 +203,8 @@ fn bind_calls(
 fn is_stated(value: &Value, parameter: &Parameter, calls: &[BoundCall]) -> bool {
     let mut earlier_arguments = calls.iter().flat_map(|call| &call.arguments);
     earlier_arguments.any(|argument| {
-        let is_alike = argument.parameter.kind.name == parameter.kind.name;
-        argument.source.is_none() && is_alike && argument.value == *value
+        let has_same_kind = argument.parameter.kind.name == parameter.kind.name;
+        argument.source.is_none() && has_same_kind && argument.value == *value
     })
 }
 
