@@ -106,8 +106,8 @@ pub fn apply_review(
     catalogue: &ApiCatalogue,
     review: &Path,
 ) -> Result<Reviewed, PipelineError> {
-    each_has_an_id(&rows)?;
-    let mut lines = lines_of(review, &rows)?;
+    check_ids(&rows)?;
+    let mut lines = review_lines_by_id(review, &rows)?;
     let mut reviewed = Reviewed::default();
     for row in rows {
         let Some((location, line)) = lines.remove(&row.id) else {
@@ -153,13 +153,12 @@ pub fn apply_review(
 }
 
 /// Reviews refer to rows by id, so ids must be unique.
-fn each_has_an_id(rows: &[Trajectory]) -> Result<(), PipelineError> {
+fn check_ids(rows: &[Trajectory]) -> Result<(), PipelineError> {
     let mut ids = BTreeSet::new();
     for row in rows {
         if row.id.is_empty() || !ids.insert(row.id.as_str()) {
             return Err(PipelineError::Usage(format!(
-                "the id {:?} is empty or not unique; a review needs a unique id for each \
-                 row",
+                "the id {:?} is empty or not unique; a review needs a unique id for each row",
                 row.id
             )));
         }
@@ -167,7 +166,7 @@ fn each_has_an_id(rows: &[Trajectory]) -> Result<(), PipelineError> {
     Ok(())
 }
 
-fn lines_of(
+fn review_lines_by_id(
     review: &Path,
     rows: &[Trajectory],
 ) -> Result<BTreeMap<String, (String, ReviewLine)>, PipelineError> {
@@ -179,7 +178,7 @@ fn lines_of(
         let line: ReviewLine = serde_json::from_value(value).map_err(|error| {
             usage_error(format!(
                 "{error}; each line is {{\"id\": row, \"verdict\": \"{ACCEPT}\", \"{EDIT}\" or \
-                 \"{REJECT}\"}}, with query, sub_queries or response as they are to be, and may have \
+                 \"{REJECT}\"}}, with the edited query, sub_queries or response, and may have \
                  a reason"
             ))
         })?;
@@ -219,13 +218,13 @@ fn apply_edits(row: &Trajectory, line: &ReviewLine) -> Result<Option<Trajectory>
             text.clone_from(new_text);
         }
     }
-    if let Some(new_text) = &line.sub_queries {
-        let (n, n_calls) = (new_text.len(), edited.calls.len());
+    if let Some(sub_queries) = &line.sub_queries {
+        let (n, n_calls) = (sub_queries.len(), edited.calls.len());
         if n != n_calls {
             return Err(format!("{id} has {n_calls} calls and {n} sub_queries"));
         }
-        for (call, new_text) in edited.calls.iter_mut().zip(new_text) {
-            call.sub_query.clone_from(new_text);
+        for (call, sub_query) in edited.calls.iter_mut().zip(sub_queries) {
+            call.sub_query.clone_from(sub_query);
         }
     }
     let texts = |row: &Trajectory| (row.query.clone(), sub_queries(row), row.response.clone());

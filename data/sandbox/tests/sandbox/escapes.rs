@@ -14,8 +14,8 @@ use crate::machines::{Machine, Test};
 use crate::runs::{attempt_code, failure, long_limits, run, run_within, value, value_of};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_fork_bomb_makes_no_process", a_fork_bomb_makes_no_process),
-    ("nothing_stays_behind", nothing_stays_behind),
+    ("forking_is_denied", forking_is_denied),
+    ("no_process_survives_its_run", no_process_survives_its_run),
     (
         "files_of_the_user_cannot_be_read",
         files_of_the_user_cannot_be_read,
@@ -24,9 +24,15 @@ pub(crate) const TESTS: &[Test] = &[
         "nothing_outside_can_be_changed",
         nothing_outside_can_be_changed,
     ),
-    ("links_lead_nowhere", links_lead_nowhere),
-    ("no_socket_reaches_anyone", no_socket_reaches_anyone),
-    ("nobody_else_can_be_signalled", nobody_else_can_be_signalled),
+    (
+        "symbolic_links_stay_in_the_sandbox",
+        symbolic_links_stay_in_the_sandbox,
+    ),
+    ("sockets_cannot_connect", sockets_cannot_connect),
+    (
+        "other_processes_cannot_be_signalled",
+        other_processes_cannot_be_signalled,
+    ),
     (
         "other_processes_cannot_be_seen",
         other_processes_cannot_be_seen,
@@ -36,25 +42,22 @@ pub(crate) const TESTS: &[Test] = &[
         descriptors_of_the_caller_are_closed,
     ),
     (
-        "calls_into_the_kernel_are_denied",
-        calls_into_the_kernel_are_denied,
+        "unneeded_system_calls_are_denied",
+        unneeded_system_calls_are_denied,
     ),
-    (
-        "another_program_is_as_confined",
-        another_program_is_as_confined,
-    ),
+    ("a_new_program_stays_confined", a_new_program_stays_confined),
 ];
 
 /// Checks that every attempt failed with a system error.
 #[track_caller]
 fn assert_all_denied(results: &Value) {
-    let results = results.as_object().expect("attempts by name");
+    let results = results.as_object().expect("outcomes by name");
     assert!(!results.is_empty());
     let successes: Vec<_> = results.iter().filter(|(_, end)| !end.is_i64()).collect();
     assert!(successes.is_empty(), "these succeeded: {successes:?}");
 }
 
-fn a_fork_bomb_makes_no_process(machine: &Machine) {
+fn forking_is_denied(machine: &Machine) {
     let code = attempt_code(
         r#"
     def fork():
@@ -72,9 +75,9 @@ fn a_fork_bomb_makes_no_process(machine: &Machine) {
     ]"#,
     );
     let results = value(machine, &code, &Value::Null);
-    let ends = results.as_array().expect("ends");
-    assert_eq!(ends.first(), Some(&json!([1])), "{results}");
-    let (system, other_results) = ends.split_last().expect("ends");
+    let outcomes = results.as_array().expect("outcomes");
+    assert_eq!(outcomes.first(), Some(&json!([1])), "{results}");
+    let (system, other_results) = outcomes.split_last().expect("outcomes");
     // `system` returns a status instead of raising.
     assert_ne!(system, "0", "{results}");
     assert!(other_results.iter().skip(1).all(Value::is_i64), "{results}");
@@ -98,7 +101,7 @@ fn processes_with(n_open_files: u64) -> Vec<String> {
         .collect()
 }
 
-fn nothing_stays_behind(machine: &Machine) {
+fn no_process_survives_its_run(machine: &Machine) {
     let code = attempt_code(
         r#"
     for _ in range(3):
@@ -114,7 +117,7 @@ fn nothing_stays_behind(machine: &Machine) {
         time.sleep(0.01)
     return "done""#,
     );
-    // Another run of these tests may be active, so the mark also depends on this process.
+    // These tests may also run in another process, so the mark depends on the process id.
     let machines = ["as_it_is", "without_namespaces", "without_landlock"];
     let machine_idx = machines.iter().position(|name| *name == machine.name);
     let machine_idx = machine_idx.expect("a machine") as u64;
@@ -126,8 +129,8 @@ fn nothing_stays_behind(machine: &Machine) {
     let outcome = run_within(machine, &code, &json!(false), &limits);
     assert_eq!(value_of(&outcome), "done");
     assert_eq!(processes_with(n_mark_files), Vec::<String>::new());
-    // The check below is valid only if the process was seen running. On a busy machine it may take
-    // longer until it is visible.
+    // The check below proves something only if the process was seen running. On a busy machine,
+    // this may take longer.
     let was_seen = |wall_secs: f64| {
         let limits = Limits {
             wall_secs,
@@ -152,9 +155,9 @@ fn nothing_stays_behind(machine: &Machine) {
 /// linker cache.
 fn is_covered(machine: &Machine, names: &str) -> bool {
     let (interpreter, _) = machine.runner.interpreter();
-    let on_the_way = |name| interpreter.iter().any(|part| part == name) || name == "ld.so.cache";
+    let is_in_path = |name| interpreter.iter().any(|part| part == name) || name == "ld.so.cache";
     let is_list = names.starts_with('[') && names.ends_with(']');
-    is_list && names.split('\'').skip(1).step_by(2).all(on_the_way)
+    is_list && names.split('\'').skip(1).step_by(2).all(is_in_path)
 }
 
 fn files_of_the_user_cannot_be_read(machine: &Machine) {
@@ -193,7 +196,7 @@ fn files_of_the_user_cannot_be_read(machine: &Machine) {
     return ended"#,
     );
     let mut results = value(machine, &code, &json!({"files": files, "folders": folders}));
-    let attempts = results.as_object_mut().expect("attempts by name");
+    let attempts = results.as_object_mut().expect("outcomes by name");
     // A private root may have other folders, but they contain only the paths to the given files.
     attempts.retain(|_, end| !end.as_str().is_some_and(|names| is_covered(machine, names)));
     assert_all_denied(&results);
@@ -259,7 +262,7 @@ fn nothing_outside_can_be_changed(machine: &Machine) {
     assert!(changed.is_empty(), "{changed:?}");
 }
 
-fn links_lead_nowhere(machine: &Machine) {
+fn symbolic_links_stay_in_the_sandbox(machine: &Machine) {
     let outside_folder = tempfile::tempdir().expect("a folder");
     let victim = outside_folder.path().join("victim");
     fs::write(&victim, "as it was").expect("a file");
@@ -291,7 +294,7 @@ fn links_lead_nowhere(machine: &Machine) {
     );
 }
 
-fn no_socket_reaches_anyone(machine: &Machine) {
+fn sockets_cannot_connect(machine: &Machine) {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     tcp.set_nonblocking(true).expect("a socket");
     let name = format!("tooltune-{}-{}", std::process::id(), machine.name);
@@ -327,13 +330,13 @@ fn no_socket_reaches_anyone(machine: &Machine) {
     let results = value(machine, &code, &argument);
     // Without a socket, name resolution fails with a different error number.
     assert_all_denied(&results);
-    for nobody in [tcp.accept().map(drop), unix.accept().map(drop)] {
-        let error = nobody.expect_err("nobody");
+    for connection in [tcp.accept().map(drop), unix.accept().map(drop)] {
+        let error = connection.expect_err("no connection");
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     }
 }
 
-fn nobody_else_can_be_signalled(machine: &Machine) {
+fn other_processes_cannot_be_signalled(machine: &Machine) {
     let argument = json!({"caller": std::process::id()});
     let code = attempt_code(
         r#"
@@ -455,7 +458,7 @@ const CALLS: &[(&str, u64)] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-fn calls_into_the_kernel_are_denied(machine: &Machine) {
+fn unneeded_system_calls_are_denied(machine: &Machine) {
     let code = attempt_code(
         r#"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -487,12 +490,12 @@ fn calls_into_the_kernel_are_denied(machine: &Machine) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn calls_into_the_kernel_are_denied(machine: &Machine) {
+fn unneeded_system_calls_are_denied(machine: &Machine) {
     let code = attempt_code("    return {'prctl': ctypes.CDLL(None).prctl(38, 0, 0, 0, 0)}");
     assert_eq!(value(machine, &code, &Value::Null), json!({"prctl": -1}));
 }
 
-fn another_program_is_as_confined(machine: &Machine) {
+fn a_new_program_stays_confined(machine: &Machine) {
     let outside_folder = tempfile::tempdir().expect("a folder");
     let code = r#"
 import os

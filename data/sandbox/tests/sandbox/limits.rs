@@ -11,57 +11,54 @@ use crate::machines::{Machine, Test};
 use crate::runs::{attempt_code, failure, long_limits, run, run_within, value, value_of};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("endless_loops_end", endless_loops_end),
-    ("sleep_ends_with_the_time", sleep_ends_with_the_time),
-    (
-        "runs_end_when_their_caller_stops",
-        runs_end_when_their_caller_stops,
-    ),
-    ("processor_time_ends", processor_time_ends),
-    ("memory_ends", memory_ends),
-    ("threads_end", threads_end),
-    ("output_ends", output_ends),
-    ("results_end", results_end),
-    ("files_end", files_end),
-    ("the_disk_ends", the_disk_ends),
-    ("open_files_end", open_files_end),
+    ("endless_loops_time_out", endless_loops_time_out),
+    ("sleeping_code_times_out", sleeping_code_times_out),
+    ("the_stop_flag_ends_a_run", the_stop_flag_ends_a_run),
+    ("cpu_time_is_limited", cpu_time_is_limited),
+    ("memory_is_limited", memory_is_limited),
+    ("threads_are_limited", threads_are_limited),
+    ("output_is_limited", output_is_limited),
+    ("result_size_is_limited", result_size_is_limited),
+    ("file_size_is_limited", file_size_is_limited),
+    ("disk_space_is_limited", disk_space_is_limited),
+    ("open_files_are_limited", open_files_are_limited),
     ("limits_cannot_be_raised", limits_cannot_be_raised),
 ];
 
 /// Runs code that would take a thousand seconds, with a limit of one second.
-fn stopped_after_a_second(machine: &Machine, code: &str) -> Failure {
+fn failure_after_one_second(machine: &Machine, code: &str) -> Failure {
     let limits = Limits {
         wall_secs: 1.0,
         ..Limits::default()
     };
     let start = Instant::now();
     let outcome = run_within(machine, code, &Value::Null, &limits);
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     assert!(
-        took >= Duration::from_secs(1) && took < Duration::from_secs(500),
-        "{took:?}"
+        elapsed >= Duration::from_secs(1) && elapsed < Duration::from_secs(500),
+        "{elapsed:?}"
     );
     failure(&outcome).clone()
 }
 
-fn endless_loops_end(machine: &Machine) {
+fn endless_loops_time_out(machine: &Machine) {
     let timed_out = Failure::TimedOut {
         secs: "1".to_owned(),
     };
     let codes = [
         "def attack(_):\n  while True: pass",
         "while True: pass",
-        // No Python exception or handler can stop the following ones.
+        // No Python exception or handler can stop the code that follows.
         "def attack(_):\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
         "def attack(_):\n  return 'a' * 40 in __import__('re').sub('(a+)+$', '', 'a' * 40 + 'b')",
         "class Slow:\n  def __repr__(self):\n    while True: pass\ndef attack(_):\n  return Slow()",
     ];
     for code in codes {
-        assert_eq!(stopped_after_a_second(machine, code), timed_out, "{code}");
+        assert_eq!(failure_after_one_second(machine, code), timed_out, "{code}");
     }
 }
 
-fn sleep_ends_with_the_time(machine: &Machine) {
+fn sleeping_code_times_out(machine: &Machine) {
     let timed_out = Failure::TimedOut {
         secs: "1".to_owned(),
     };
@@ -71,12 +68,12 @@ fn sleep_ends_with_the_time(machine: &Machine) {
         "import threading\ndef attack(_):\n  threading.Event().wait()",
     ];
     for code in codes {
-        assert_eq!(stopped_after_a_second(machine, code), timed_out, "{code}");
+        assert_eq!(failure_after_one_second(machine, code), timed_out, "{code}");
     }
 }
 
 /// These runs would take ten minutes if the caller did not end them.
-fn runs_end_when_their_caller_stops(machine: &Machine) {
+fn the_stop_flag_ends_a_run(machine: &Machine) {
     let stop = Arc::new(AtomicBool::new(false));
     let runner = PythonRunner::clone(&machine.runner).with_stop_flag(Arc::clone(&stop));
     let code = "import time\ndef attack(_):\n  time.sleep(1000)";
@@ -91,7 +88,7 @@ fn runs_end_when_their_caller_stops(machine: &Machine) {
     assert!(start.elapsed() < Duration::from_secs(300));
 }
 
-fn processor_time_ends(machine: &Machine) {
+fn cpu_time_is_limited(machine: &Machine) {
     let limits = Limits {
         cpu_secs: 1,
         ..long_limits()
@@ -115,7 +112,7 @@ fn processor_time_ends(machine: &Machine) {
     }
 }
 
-fn memory_ends(machine: &Machine) {
+fn memory_is_limited(machine: &Machine) {
     let memory = Failure::Memory { bytes: 1 << 30 };
     let codes = [
         "def attack(_):\n  return len(bytearray(10 << 30))",
@@ -129,18 +126,18 @@ fn memory_ends(machine: &Machine) {
             "{code}"
         );
     }
-    let little = Limits {
+    let small_limits = Limits {
         memory_bytes: 256 << 20,
         ..long_limits()
     };
     let code = "def attack(n):\n  return len(bytearray(n << 20))";
-    let outcome_with = |n: u64| run_within(machine, code, &json!(n), &little);
+    let outcome_with = |n: u64| run_within(machine, code, &json!(n), &small_limits);
     assert_eq!(value_of(&outcome_with(100)), 100 << 20);
-    let bytes = little.memory_bytes;
+    let bytes = small_limits.memory_bytes;
     assert_eq!(failure(&outcome_with(300)), &Failure::Memory { bytes });
 }
 
-fn threads_end(machine: &Machine) {
+fn threads_are_limited(machine: &Machine) {
     let code = r#"
 import _thread
 def attack(_):
@@ -175,7 +172,7 @@ def attack(_):
             let started: u64 = returned.repr.parse().expect("a number");
             assert!((4..=max_threads).contains(&started), "{started}");
         }
-        // There may not be enough memory left for the result.
+        // The memory left may be too little for the result.
         Err(failure) => assert!(matches!(failure, Failure::Memory { .. }), "{failure}"),
     }
     let few_threads = "import threading\ndef attack(_):\n  threads = [threading.Thread(target=int) for _ in range(4)]\n  [t.start() for t in threads]\n  [t.join() for t in threads]\n  return 4";
@@ -186,7 +183,7 @@ fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-fn output_ends(machine: &Machine) {
+fn output_is_limited(machine: &Machine) {
     let too_large = Failure::OutputTooLarge { bytes: 1 << 20 };
     let codes = [
         "def attack(_):\n  for _ in range(1024): print('x' * (1 << 20))",
@@ -205,7 +202,7 @@ fn output_ends(machine: &Machine) {
     assert_eq!(outcome.stdout.len(), 1_000_001);
 }
 
-fn results_end(machine: &Machine) {
+fn result_size_is_limited(machine: &Machine) {
     let too_large = Failure::ResultTooLarge { bytes: 1 << 20 };
     let codes = [
         "def attack(_):\n  return 'x' * (8 << 20)",
@@ -223,7 +220,7 @@ fn results_end(machine: &Machine) {
     assert_eq!(value(machine, code, &Value::Null), 8 << 20);
 }
 
-fn files_end(machine: &Machine) {
+fn file_size_is_limited(machine: &Machine) {
     let code = attempt_code(
         r#"
     def fill():
@@ -240,7 +237,7 @@ fn files_end(machine: &Machine) {
     assert_eq!(results, json!([27, 16 << 20, 27]));
 }
 
-fn the_disk_ends(machine: &Machine) {
+fn disk_space_is_limited(machine: &Machine) {
     let code = attempt_code(
         r#"
     def fill():
@@ -266,7 +263,7 @@ fn the_disk_ends(machine: &Machine) {
     assert_eq!(value_of(&outcome), json!([expected, 28]));
 }
 
-fn open_files_end(machine: &Machine) {
+fn open_files_are_limited(machine: &Machine) {
     let code = attempt_code(
         r#"
     kept = []

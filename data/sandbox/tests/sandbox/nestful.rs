@@ -14,11 +14,8 @@ use crate::machines::{Machine, Test};
 use crate::runs::long_limits;
 
 pub(crate) const TESTS: &[Test] = &[
-    (
-        "sequences_share_their_objects",
-        sequences_share_their_objects,
-    ),
-    ("failures_name_their_call", failures_name_their_call),
+    ("calls_share_their_objects", calls_share_their_objects),
+    ("failures_name_the_call", failures_name_the_call),
     ("folders_without_a_map_are_refused", folders_without_a_map),
 ];
 
@@ -87,7 +84,7 @@ fn value(execution: &Execution) -> &PyValue {
     }
 }
 
-fn sequences_share_their_objects(machine: &Machine) {
+fn calls_share_their_objects(machine: &Machine) {
     let folder = folder();
     let tools = tools(machine, folder.path());
     // Call 1 modifies the list of call 0, and call 2 sees the change.
@@ -135,7 +132,7 @@ fn sequences_share_their_objects(machine: &Machine) {
     assert_eq!(python_repr(value(&infinite)), "inf");
 }
 
-fn failures_name_their_call(machine: &Machine) {
+fn failures_name_the_call(machine: &Machine) {
     let folder = folder();
     let tools = tools(machine, folder.path());
     let failed = |calls: &[(&str, &str)]| match run(&tools, calls) {

@@ -11,28 +11,25 @@ type Test = (&'static str, fn());
 
 const TESTS: [Test; 6] = [
     (
-        "a_machine_that_cannot_isolate_is_refused",
-        a_machine_that_cannot_isolate_is_refused,
+        "machines_without_isolation_are_refused",
+        machines_without_isolation_are_refused,
     ),
     (
-        "who_allows_it_runs_unisolated_within_limits",
-        who_allows_it_runs_unisolated_within_limits,
+        "unisolated_runs_keep_their_limits",
+        unisolated_runs_keep_their_limits,
+    ),
+    ("errors_name_the_launcher", errors_name_the_launcher),
+    (
+        "errors_name_the_python_program",
+        errors_name_the_python_program,
     ),
     (
-        "a_program_that_is_no_launcher_is_named",
-        a_program_that_is_no_launcher_is_named,
+        "errors_name_the_invalid_limit",
+        errors_name_the_invalid_limit,
     ),
     (
-        "a_python_that_is_none_is_named",
-        a_python_that_is_none_is_named,
-    ),
-    (
-        "limits_that_cannot_be_are_named",
-        limits_that_cannot_be_are_named,
-    ),
-    (
-        "folders_that_cannot_be_given_are_named",
-        folders_that_cannot_be_given_are_named,
+        "errors_name_the_refused_folder",
+        errors_name_the_refused_folder,
     ),
 ];
 
@@ -46,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     TESTS.into_iter().map(trial).collect()
 }
 
-fn a_machine_that_cannot_isolate_is_refused() {
+fn machines_without_isolation_are_refused() {
     for (lacking, parts) in [
         ("seccomp", vec![Part::Seccomp]),
         (
@@ -75,7 +72,7 @@ fn a_machine_that_cannot_isolate_is_refused() {
     }
 }
 
-fn who_allows_it_runs_unisolated_within_limits() {
+fn unisolated_runs_keep_their_limits() {
     let launcher = launcher("namespaces,landlock,seccomp");
     let sandbox = Sandbox::new(launcher, Requirement::AllowUnisolated).expect("allowed");
     assert!(!sandbox.isolation().is_isolated());
@@ -92,14 +89,14 @@ fn who_allows_it_runs_unisolated_within_limits() {
         outcome.expect("a sandbox").result
     };
     assert!(run("true", &limits).is_err());
-    let patient = Limits {
+    let long_limits = Limits {
         wall_secs: 600.0,
         ..limits
     };
-    assert_eq!(run("false", &patient).expect("a value").repr, "['1']");
+    assert_eq!(run("false", &long_limits).expect("a value").repr, "['1']");
 }
 
-fn a_program_that_is_no_launcher_is_named() {
+fn errors_name_the_launcher() {
     for program in ["/bin/true", "/no/such/program"] {
         let launcher = Launcher {
             program: PathBuf::from(program),
@@ -115,7 +112,7 @@ fn sandbox() -> Sandbox {
     Sandbox::new(launcher(""), Requirement::Isolated).expect("a sandbox")
 }
 
-fn a_python_that_is_none_is_named() {
+fn errors_name_the_python_program() {
     for python in ["no-such-python", "true", "false"] {
         let error = PythonRunner::new(sandbox(), python).expect_err(python);
         assert!(matches!(error, SandboxError::NoPython { .. }), "{error}");
@@ -129,7 +126,7 @@ fn a_python_that_is_none_is_named() {
     );
 }
 
-fn limits_that_cannot_be_are_named() {
+fn errors_name_the_invalid_limit() {
     let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
     let limits = Limits::default;
     for (field, limits) in [
@@ -170,7 +167,7 @@ fn limits_that_cannot_be_are_named() {
     assert!(matches!(refusal, Err(SandboxError::BadArgument { .. })));
 }
 
-fn folders_that_cannot_be_given_are_named() {
+fn errors_name_the_refused_folder() {
     let runner = PythonRunner::new(sandbox(), "python3").expect("python3");
     for folder in ["/no/such/folder", "/"] {
         let folders = [PathBuf::from(folder)];

@@ -12,31 +12,25 @@ use crate::runs::{failure, long_limits, run, value};
 pub(crate) const TESTS: &[Test] = &[
     (
         "values_come_back_as_json_and_as_python_writes_them",
-        values_come_back,
+        values_are_returned,
     ),
-    (
-        "numbers_are_read_as_they_are_written",
-        numbers_are_read_as_they_are_written,
-    ),
+    ("numbers_keep_their_type", numbers_keep_their_type),
     (
         "prints_do_not_mix_with_the_result",
         prints_do_not_mix_with_the_result,
     ),
-    ("exceptions_come_back", exceptions_come_back),
+    ("exceptions_are_returned", exceptions_are_returned),
     (
-        "a_process_that_ends_has_no_result",
-        a_process_that_ends_has_no_result,
+        "exited_processes_have_no_result",
+        exited_processes_have_no_result,
     ),
+    ("invalid_utf8_is_replaced", invalid_utf8_is_replaced),
+    ("closed_streams_are_tolerated", closed_streams_are_tolerated),
     (
-        "text_that_is_no_utf8_is_shown",
-        text_that_is_no_utf8_is_shown,
+        "each_run_has_its_own_directory",
+        each_run_has_its_own_directory,
     ),
-    ("closed_streams_do_no_harm", closed_streams_do_no_harm),
-    (
-        "the_working_directory_is_its_own",
-        the_working_directory_is_its_own,
-    ),
-    ("runs_are_alike", runs_are_alike),
+    ("runs_are_reproducible", runs_are_reproducible),
     ("ordinary_python_works", ordinary_python_works),
     (
         "scripts_load_code_from_given_folders",
@@ -52,7 +46,7 @@ fn return_value(machine: &Machine, expression: &str) -> Returned {
         .unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
-fn values_come_back(machine: &Machine) {
+fn values_are_returned(machine: &Machine) {
     let all_values = return_value(machine, "given");
     let expected = Returned {
         json: Ok(r#"{"a": [1, "\u00e9"]}"#.to_owned()),
@@ -95,7 +89,7 @@ fn values_come_back(machine: &Machine) {
     );
 }
 
-fn numbers_are_read_as_they_are_written(machine: &Machine) {
+fn numbers_keep_their_type(machine: &Machine) {
     let code = "def attack(given):\n  return [type(given).__name__, given + 1]";
     for (argument, expected) in [
         (
@@ -152,7 +146,7 @@ fn raised_exception(machine: &Machine, code: &str) -> (String, String, String) {
     }
 }
 
-fn exceptions_come_back(machine: &Machine) {
+fn exceptions_are_returned(machine: &Machine) {
     let code = "def deep(n):\n  return 1 / n\n\ndef attack(_):\n  return deep(0)\n";
     let (kind, message, traceback) = raised_exception(machine, code);
     assert_eq!(
@@ -187,18 +181,18 @@ fn exceptions_come_back(machine: &Machine) {
     assert_eq!(failure(&missing_function), &Failure::NoFunction { name });
 }
 
-fn a_process_that_ends_has_no_result(machine: &Machine) {
+fn exited_processes_have_no_result(machine: &Machine) {
     let failure_of = |code: &str| failure(&run(machine, code, &Value::Null)).clone();
-    let left_with = |code: &str| Failure::Left {
+    let exited_with = |code: &str| Failure::Left {
         code: code.to_owned(),
     };
     assert_eq!(
         failure_of("import sys\ndef attack(_):\n  sys.exit(3)"),
-        left_with("3")
+        exited_with("3")
     );
     assert_eq!(
         failure_of("def attack(_):\n  raise SystemExit('enough')"),
-        left_with("enough")
+        exited_with("enough")
     );
     let code = "import os\ndef attack(_):\n  os._exit(3)";
     assert_eq!(failure_of(code), Failure::NoResult { code: 3 });
@@ -211,7 +205,7 @@ fn a_process_that_ends_has_no_result(machine: &Machine) {
     }
 }
 
-fn text_that_is_no_utf8_is_shown(machine: &Machine) {
+fn invalid_utf8_is_replaced(machine: &Machine) {
     let code = r#"
 import sys
 def attack(_):
@@ -232,7 +226,7 @@ def attack(_):
     assert_eq!(raised_exception(machine, code).1, "\\udcff");
 }
 
-fn closed_streams_do_no_harm(machine: &Machine) {
+fn closed_streams_are_tolerated(machine: &Machine) {
     for code in [
         "import os\ndef attack(_):\n  os.close(0)\n  return 1",
         "import os\ndef attack(_):\n  os.close(0); os.close(1); os.close(2)\n  return 1",
@@ -246,7 +240,7 @@ fn closed_streams_do_no_harm(machine: &Machine) {
     assert!(matches!(end, Failure::NoResult { .. }), "{end:?}");
 }
 
-fn the_working_directory_is_its_own(machine: &Machine) {
+fn each_run_has_its_own_directory(machine: &Machine) {
     let code = r#"
 import os, tempfile
 def attack(_):
@@ -270,7 +264,7 @@ def attack(_):
     assert_eq!(value(machine, code, &Value::Null)[0], json!([]));
 }
 
-fn runs_are_alike(machine: &Machine) {
+fn runs_are_reproducible(machine: &Machine) {
     let code = "import time\ndef attack(given):\n  return [list({str(n) for n in range(50)}), hash('x'), time.tzname]";
     let first_result = value(machine, code, &Value::Null);
     assert_eq!(first_result, value(machine, code, &Value::Null));

@@ -180,25 +180,29 @@ impl Graph {
     fn components(&self, n_calls: usize) -> usize {
         let mut group_of: Vec<usize> = (0..n_calls).collect();
         for &(producer, consumer) in &self.edges {
-            let (kept_group, merged) = (group_of[producer], group_of[consumer]);
+            let (kept_group, merged_group) = (group_of[producer], group_of[consumer]);
             for group in &mut group_of {
-                *group = if *group == merged { kept_group } else { *group };
+                *group = if *group == merged_group {
+                    kept_group
+                } else {
+                    *group
+                };
             }
         }
         group_of.into_iter().collect::<BTreeSet<_>>().len()
     }
 
     fn pattern(&self) -> DagPattern {
-        let (mut needs, mut needed_by) = (BTreeMap::new(), BTreeMap::new());
+        let (mut n_producers, mut n_consumers) = (BTreeMap::new(), BTreeMap::new());
         for (producer, consumer) in &self.edges {
-            *needs.entry(consumer).or_insert(0_usize) += 1;
-            *needed_by.entry(producer).or_insert(0_usize) += 1;
+            *n_producers.entry(consumer).or_insert(0_usize) += 1;
+            *n_consumers.entry(producer).or_insert(0_usize) += 1;
         }
         let has_several = |counts: BTreeMap<&usize, usize>| counts.values().any(|&n| n > 1);
         match (
             self.edges.is_empty(),
-            has_several(needs),
-            has_several(needed_by),
+            has_several(n_producers),
+            has_several(n_consumers),
         ) {
             (true, _, _) => DagPattern::None,
             (_, true, true) => DagPattern::Mixed,

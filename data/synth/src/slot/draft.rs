@@ -93,12 +93,12 @@ enum Wrapped {
 
 impl Shape {
     fn draw(random: &mut SeededRandom) -> Self {
-        let roll = random.below(100);
+        let percent = random.below(100);
         let depth = 1 + DEPTH_BELOW
             .iter()
-            .filter(|is_deeper| roll >= **is_deeper)
+            .filter(|threshold| percent >= **threshold)
             .count();
-        let (part, wrapped, fewest, max_fields) = match depth {
+        let (part, wrapped, min_fields, max_fields) = match depth {
             1 => (Part::Nothing, Wrapped::No, 3, 6),
             2 => *pick(
                 &[
@@ -118,7 +118,7 @@ impl Shape {
             ),
             _ => (Part::Items, Wrapped::Yes, 1, 2),
         };
-        let n_flat = fewest + random.below(max_fields - fewest + 1);
+        let n_flat = min_fields + random.below(max_fields - min_fields + 1);
         Self {
             depth,
             n_flat,
@@ -150,7 +150,7 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
     let key_style = *pick(&KeyStyle::ALL, random);
     let shape = Shape::draw(random);
     let fields = sample(&family.fields, family.fields.len(), random);
-    let (asked_fields, other_fields) = fields.split_at(shape.n_flat);
+    let (described_fields, other_fields) = fields.split_at(shape.n_flat);
 
     let mut writer = Writer {
         family,
@@ -158,7 +158,7 @@ pub(super) fn draw(families: &[&'static Family], random: &mut SeededRandom) -> D
         blocks: Vec::new(),
         random,
     };
-    let (json_schema, gold) = writer.draft_root(shape, asked_fields);
+    let (json_schema, gold) = writer.draft_root(shape, described_fields);
     let Writer {
         mut blocks, random, ..
     } = writer;
