@@ -195,7 +195,9 @@ fn with_prompts(guide: &str) -> String {
     updated.push_str(remaining);
     // A prompt without a block gets one at the end of the page.
     for name in prompts.keys().filter(|name| !printed.contains(*name)) {
-        updated.push_str(&format!("\nPrompt `{name}`:\n\n{PROMPT_START}{name} -->\n{PROMPT_END}\n"));
+        updated.push_str(&format!(
+            "\nPrompt `{name}`:\n\n{PROMPT_START}{name} -->\n{PROMPT_END}\n"
+        ));
     }
     let is_complete = printed.len() == prompts.len();
     if is_complete {

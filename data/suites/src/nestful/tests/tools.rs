@@ -52,7 +52,11 @@ fn an_error_names_the_function_and_the_problem() {
         ),
         ("divide", "[1, 0]", "divide: division by zero"),
         ("sqrt", "[49.0]", "sqrt: an integer was expected"),
-        ("sqrt", "[-1]", "sqrt: the function has no real value for this argument"),
+        (
+            "sqrt",
+            "[-1]",
+            "sqrt: the function has no real value for this argument",
+        ),
         (
             "power",
             "[10.0, 400]",
