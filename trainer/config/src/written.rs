@@ -179,6 +179,12 @@ pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_j
             table.retain(|key, _| executor.kind.accepts(key));
         }
     }
+    // Rows that may or may not be trajectories do not need documents.
+    if let Some(Value::Object(goat)) = settings.get_mut("goat")
+        && goat["documents"] == ""
+    {
+        goat.shift_remove("documents");
+    }
     if let Some(Value::Object(retriever)) = settings.get_mut("retriever")
         && config.trained_retriever().is_none()
     {

@@ -92,7 +92,7 @@ impl std::fmt::Debug for WithGlobalFunctions {
 impl WithGlobalFunctions {
     /// Executes the global functions, and passes all other calls to `fallback`.
     pub fn with_fallback(fallback: Box<dyn Executor>) -> Self {
-        Self { fallback: fallback }
+        Self { fallback }
     }
 }
 

@@ -10,11 +10,11 @@ use crate::without_reasoning;
 /// The rules are applied in order, and the first one that finds calls decides:
 ///
 /// 1. Reasoning is removed: the text between `<think>` and `</think>`, or everything before a
-/// `</think>` without an opening marker. Markers inside strings are part of the string.
+///    `</think>` without an opening marker. Markers inside strings are part of the string.
 /// 2. The objects in `<tool_call>` tags, and the items of lists in them.
 /// 3. The first JSON value with calls: a list of objects with names, an object with such a list as
-/// `tool_calls`, or an object with a name. Objects separated only by whitespace and commas form one
-/// sequence, so a truncated list gives its complete calls.
+///    `tool_calls`, or an object with a name. Objects separated only by whitespace and commas form one
+///    sequence, so a truncated list gives its complete calls.
 /// 4. An empty list means that no call is needed: no calls and no error.
 ///
 /// JSON is parsed as in Python; single quotes and trailing commas are not repaired.

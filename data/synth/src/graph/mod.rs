@@ -2,12 +2,12 @@
 //! part of GOAT's pipeline that needs no language model (sections 3.1.1 and 3.1.2).
 //!
 //! 1. [`DependencyGraph::complete_graph`]: an edge from every API to every parameter of every other
-//! API.
+//!    API.
 //! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output, or of one
-//! of its fields, is similar enough to the description of the parameter.
+//!    of its fields, is similar enough to the description of the parameter.
 //! 3. [`connected_subgraphs`]: every connected set of APIs of the given sizes, each once.
 //! 4. [`execution_order`]: breaks cycles at random, keeps one edge per parameter, and sorts
-//! topologically.
+//!    topologically.
 //! 5. [`retriever_pairs`]: the retriever's training pairs, from complete trajectories.
 //!
 //! The filters by a language model and by execution come between 2 and 3 and are implemented
