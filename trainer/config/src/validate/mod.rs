@@ -404,6 +404,7 @@ impl Rules<'_> {
         };
         if config.data.format != DataFormat::Goat {
             if config.data.may_be(DataFormat::Goat) {
+                self.tables_of_goat(goat);
                 return;
             }
             // With an executor, `chat` uses the table for any rows.
