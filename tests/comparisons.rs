@@ -87,7 +87,7 @@ fn evaluations_of_every_suite_are_compared_and_fewer_errors_are_better() {
         };
         workplace.write(
             "before.jsonl",
-            json_lines(&names.map(|name| row(name, false))),
+            json_lines(names.map(|name| row(name, false))),
         );
         let after = [row(names[1], false), row(names[0], true)];
         workplace.write("after.jsonl", json_lines(&after));
@@ -235,13 +235,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
 #[test]
 fn evaluations_are_compared_on_their_common_rows() {
     let workplace = Workplace::with_rows("1");
-    let sequences_of = |ids: &[&str]| {
-        json_lines(
-            &ids.iter()
-                .map(|id| completion(id, true))
-                .collect::<Vec<_>>(),
-        )
-    };
+    let sequences_of = |ids: &[&str]| json_lines(ids.iter().map(|id| completion(id, true)));
     workplace.write("a.jsonl", sequences_of(&["dev:1", "dev:2"]));
     workplace.write("b.jsonl", sequences_of(&["test:1", "test:2"]));
     workplace.write("c.jsonl", sequences_of(&["dev:2", "dev:3", "dev:4"]));
@@ -267,7 +261,7 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
     let workplace = Workplace::with_rows("1");
     let outcomes_of = |right: [bool; 2]| {
         let rows = [("one", right[0]), ("two", right[1])];
-        json_lines(&rows.map(|(id, parses)| completion(id, parses)))
+        json_lines(rows.map(|(id, parses)| completion(id, parses)))
     };
     workplace.write("base.jsonl", outcomes_of([false, false]));
     for folder in ["low", "high"] {

@@ -275,7 +275,7 @@ fn write_suite_config(workplace: &Workplace, metric: &str) {
 fn a_run_selects_by_both_suites() {
     let workplace = Workplace::new();
     write_toolqa_files(&workplace);
-    workplace.write("nestful.jsonl", json_lines(&nestful_samples()));
+    workplace.write("nestful.jsonl", json_lines(nestful_samples()));
     let metric = "0.5*nestful.win_strict - 0.5*toolqa.parse_error_rate";
     write_suite_config(&workplace, metric);
     workplace.run(["train", "config.toml"]).success();
@@ -379,7 +379,7 @@ fn score_computes_wins_with_the_benchmarks_functions() {
 fn a_react_loop_wins_with_the_benchmarks_functions() {
     let workplace = Workplace::new();
     write_functions(&workplace);
-    workplace.write("nestful.jsonl", json_lines(&nestful_samples()));
+    workplace.write("nestful.jsonl", json_lines(nestful_samples()));
     // The server's model calls `multiply`, then `add` with its result, and so on.
     let server = TestServer::start(|request, _| {
         let action = |name: &str, left: i32, right: i32| {

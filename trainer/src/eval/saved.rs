@@ -87,7 +87,7 @@ pub fn read_saved<T>(
         let value = value(line).map_err(refused)?;
         saved.push(Saved {
             id,
-            location: location,
+            location,
             value,
         });
     }

@@ -135,7 +135,7 @@ impl Reading {
     fn run(&mut self, to: &SyncSender<ReadItem>) -> Option<()> {
         loop {
             let next = match self.source.next_line() {
-                Ok(Some(to_item)) => self.to_item(to_item),
+                Ok(Some(line)) => self.item_of(line),
                 Ok(None) => break,
                 Err(error) => Err(error),
             };
@@ -153,22 +153,22 @@ impl Reading {
     }
 
     /// Converts a line to the answer of an earlier process, or to a new row.
-    fn to_item(&mut self, to_item: Line) -> Result<ReadItem, Error> {
+    fn item_of(&mut self, line: Line) -> Result<ReadItem, Error> {
         let row = self.next_row;
         self.next_row += 1;
-        let id = match &to_item {
+        let id = match &line {
             Ok(row) => row.id.clone(),
-            Err(_) if self.skips_broken => return Ok(ReadItem::Line(to_item)),
+            Err(_) if self.skips_broken => return Ok(ReadItem::Line(line)),
             Err(broken) => Value::from(broken.place.as_str()),
         };
         let earlier = self.earlier.as_mut();
         let answer = earlier.map(|earlier| earlier.take(row, &id)).transpose()?;
         Ok(match answer.flatten() {
             Some(answer) => ReadItem::Done(FeedItem::Earlier(answer)),
-            None if to_item.as_ref().is_ok_and(|row| is_blank(&row.text)) => {
+            None if line.as_ref().is_ok_and(|row| is_blank(&row.text)) => {
                 ReadItem::Done(FeedItem::Blank { id })
             }
-            None => ReadItem::Line(to_item),
+            None => ReadItem::Line(line),
         })
     }
 }
@@ -329,13 +329,13 @@ mod tests {
             next_row: 0,
         };
         for blank in ["", " \n\t", "\u{200b}\u{feff}"] {
-            let read = reading.to_item(Ok(row(blank))).expect("a row");
+            let read = reading.item_of(Ok(row(blank))).expect("a row");
             assert!(
                 matches!(&read, ReadItem::Done(FeedItem::Blank { id }) if *id == json!("a")),
                 "{blank:?}"
             );
         }
-        let read = reading.to_item(Ok(row("\u{200b}x"))).expect("a row");
+        let read = reading.item_of(Ok(row("\u{200b}x"))).expect("a row");
         assert!(matches!(read, ReadItem::Line(Ok(_))));
     }
 }
