@@ -54,6 +54,7 @@ mod template_inputs;
 mod terminal;
 mod tokenizer_files;
 mod tool_suites;
+mod toolqa;
 mod tutorial;
 
 mod configs;

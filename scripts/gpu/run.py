@@ -52,6 +52,7 @@ TEST_MODULES = [
     "several_files",
     "graphs",
     "tool_suites",
+    "toolqa",
     "flat",
     "formats",
     "commands",

@@ -506,22 +506,13 @@ mod tests {
         }
     }
 
-    /// The time per byte must not depend on how many offsets look like the start of a secret.
+    /// The time per byte must not depend on how many offsets look like the start of a secret: work
+    /// that grows with the square of the length would take hours.
     #[test]
-    fn replies_full_of_secret_prefixes_take_no_longer_than_others() {
+    fn replies_full_of_secret_prefixes_are_redacted_in_linear_time() {
         let secret = format!("{}x", "\\".repeat(64));
-        let seconds = |unit: &str| {
-            let redactor = Redactor::new(&[&secret]);
-            let text = unit.repeat((1 << 18) / unit.len());
-            let times = (0..3).map(|_| {
-                let start = std::time::Instant::now();
-                assert_eq!(redactor.redact(text.clone()), text);
-                start.elapsed().as_secs_f64()
-            });
-            times.fold(f64::INFINITY, f64::min)
-        };
-        let (usual, worst) = (seconds("a word "), seconds("\\"));
-        assert!(worst < usual * 60.0, "{worst} s, and {usual} s of words");
+        let text = "\\".repeat(1 << 22);
+        assert_eq!(Redactor::new(&[&secret]).redact(text.clone()), text);
         let redactor = Redactor::new(&["tokSECRET77"]);
         let encoded_often = STANDARD.encode("tokSECRET77\0".repeat(1 << 14));
         assert_eq!(redactor.redact(encoded_often), "***");
