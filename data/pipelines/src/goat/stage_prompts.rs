@@ -290,8 +290,8 @@ mod tests {
             ("{}", "requires \"port\""),
             (r#"{"port": "a", "prot": 1}"#, "no such parameter"),
             (r#"{"port": "a", "box": {"north": "far"}}"#, "north"),
-            ("[]", "no JSON"),
-            ("[{\"port\": 1}]", "no JSON object"),
+            ("[]", "not a JSON object"),
+            ("[{\"port\": 1}]", "not a JSON object"),
         ] {
             let message = parse_arguments(text, &document).expect_err(text);
             assert!(message.contains(expected), "{text}: {message}");
