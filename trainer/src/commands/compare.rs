@@ -31,9 +31,9 @@ const N_SHOWN: usize = 10;
 struct Samples {
     /// Name of the evaluation on the command line.
     name: String,
-    form: &'static SampleScores,
+    format: &'static SampleScores,
     ids: BTreeSet<String>,
-    /// Scores by the key of the measure, for samples that have one.
+    /// Scores by measure key, for the samples that have a score.
     scores: BTreeMap<&'static str, Vec<SampleScore>>,
 }
 
@@ -96,9 +96,9 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
     for (file, name) in files.iter().zip(names(&args.targets)) {
         let samples_read = samples(file, name)?;
         let suite_name = samples_read
-            .form
+            .format
             .suite()
-            .map_or(samples_read.form.of, |suite| suite.name);
+            .map_or(samples_read.format.of, |suite| suite.name);
         if let Some(suite) = args.suite.filter(|suite| suite.as_str() != suite_name) {
             return Err(Error::Usage(format!(
                 "{} is an evaluation of the suite {suite_name}, not of {suite}; omit --suite, or name \
@@ -116,8 +116,8 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
         check_samples((path, before), (other, after))?;
     }
     let afters: Vec<&Samples> = others.iter().map(|(after, _)| *after).collect();
-    let mut table = Table::new(before.form, afters.len() > 1);
-    for measure in before.form.measures {
+    let mut table = Table::new(before.format, afters.len() > 1);
+    for measure in before.format.measures {
         for after in &afters {
             let what = table.metric_label(measure, &after.name);
             let both = before
@@ -136,7 +136,7 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
             }
             let comparison = match compare_pairs(&before, &after_scores, PairedOptions::default()) {
                 Ok(found) => found,
-                // Neither evaluation measured it.
+                // Neither evaluation measured this metric.
                 Err(PairedError::NothingCounts { .. })
                     if have_no_weight(&before, &after_scores) =>
                 {
@@ -217,10 +217,11 @@ fn check_samples(
     (after_path, after): (&Path, &Samples),
 ) -> Result<(), Error> {
     let paths = (before_path.display(), after_path.display());
-    if before.form.of != after.form.of {
+    if before.format.of != after.format.of {
         return Err(Error::Usage(format!(
-            "{} is an evaluation of {}, but {} is one of {}; compare evaluations of the same suite",
-            paths.0, before.form.of, paths.1, after.form.of
+            "{} is an evaluation of {}, but {} is an evaluation of {}; compare evaluations of the \
+             same suite",
+            paths.0, before.format.of, paths.1, after.format.of
         )));
     }
     let (before, after) = (&before.ids, &after.ids);
@@ -232,7 +233,7 @@ fn check_samples(
             paths.0, paths.1
         ))),
         _ if n_common < before.len().max(after.len()) => eprint_line(&format!(
-            "ignored {} samples of {} and {} of {} that the other evaluation does not have",
+            "ignored samples that only one evaluation has: {} of {} and {} of {}",
             before.len() - n_common,
             paths.0,
             after.len() - n_common,
@@ -292,8 +293,8 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
     for line in JsonLines::open(path)? {
         let (location, line) = line?;
         let recognised =
-            SampleScores::for_line(&line).and_then(|form| Some((form, form.id(&line)?)));
-        let Some((form, id)) = recognised else {
+            SampleScores::for_line(&line).and_then(|format| Some((format, format.id(&line)?)));
+        let Some((format, id)) = recognised else {
             let suites: Vec<&str> = SampleScores::all().map(|scores| scores.of).collect();
             return Err(Error::Usage(format!(
                 "{location}: the line has no scores of a known suite (expected the format that \
@@ -304,14 +305,14 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
         };
         let samples = read.get_or_insert_with(|| Samples {
             name: name.clone(),
-            form,
+            format,
             ids: BTreeSet::new(),
             scores: BTreeMap::new(),
         });
-        if samples.form.of != form.of {
+        if samples.format.of != format.of {
             return Err(Error::Usage(format!(
                 "{location}: a line of {} follows lines of {}; keep only the lines of one evaluation",
-                form.of, samples.form.of
+                format.of, samples.format.of
             )));
         }
         if !samples.ids.insert(id.to_owned()) {
@@ -319,7 +320,7 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
                 "{location}: duplicate id {id:?}; keep one line per sample"
             )));
         }
-        for measure in form.measures {
+        for measure in format.measures {
             if let Some(score) = measure.score(id, &line) {
                 samples.scores.entry(measure.key).or_default().push(score);
             }

@@ -90,7 +90,7 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
         .into_iter()
         .map(with_names)
         .collect();
-    // Several values of the same output are one edge.
+    // Edges that use different values of the same output count as one edge.
     edges.dedup_by_key(|edge| edge.label());
     write_lines("edges", &edges, Some(path))
 }

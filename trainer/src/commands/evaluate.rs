@@ -144,16 +144,16 @@ fn selected_suite(args: &EvalArgs, config: &Config) -> Option<Suite> {
     }
 }
 
-/// The error if completions come from a server or a file, but only the loss of the rows can be
-/// measured.
+/// The error for completions from a server or a file, if no suite can score them. Only the loss of
+/// the rows can then be measured.
 fn no_suite_error(args: &EvalArgs, config: &Config) -> Error {
     let option = match args.predictions {
         Some(_) => "--predictions",
         None => "--endpoint",
     };
     Error::Usage(format!(
-        "{option} cannot be used: no suite scores completions for rows of the format {}, only \
-         their loss can be measured, with the local model; omit the option, or name a suite with \
+        "{option} cannot be used: no suite scores completions for rows of the format {}, and \
+         their loss is measured with the local model; omit the option, or name a suite with \
          --suite",
         config.data.format.as_str()
     ))
@@ -393,18 +393,18 @@ fn digest(
     };
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
-    let mut followed = format!("{weights}\n{server:?}\n{settings}\n");
+    let mut inputs = format!("{weights}\n{server:?}\n{settings}\n");
     if let Some(path) = &args.predictions {
-        followed.push_str(&format!("{}\n", sha256_file(path)?));
+        inputs.push_str(&format!("{}\n", sha256_file(path)?));
     }
     for prompt in prompts {
         let (id, n, text) = (prompt.id, prompt.max_new_tokens, prompt.text.digest());
-        followed.push_str(&format!("{id} {n} {text}\n"));
+        inputs.push_str(&format!("{id} {n} {text}\n"));
     }
-    Ok(sha256_bytes(followed.as_bytes()))
+    Ok(sha256_bytes(inputs.as_bytes()))
 }
 
-/// The trained retriever of the chosen checkpoint, or the untrained one of the config.
+/// The trained retriever of the chosen checkpoint, or the untrained retriever of the config.
 fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let args = job.args;
     args.target.model.check_used(config, &[RETRIEVER])?;
@@ -420,7 +420,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
     if args.target.model.checkpoint()? != "base" {
         let dir = args.target.model.checkpoint_dir(config)?;
         if let Some(trained) = files::encoder(config, &dir, device)? {
-            // If a model is evaluated, it comes from the same checkpoint, which is printed then.
+            // A local model has the same checkpoint, and loading the model prints it.
             if !job.suite.needs().generator || args.endpoint.is_some() {
                 args.target.model.say_checkpoint("evaluating", &dir)?;
             }
@@ -448,7 +448,8 @@ fn with_pairs(job: &Job<'_>, mut config: Config) -> Config {
     let retriever = config.retriever.as_mut();
     let retriever = retriever.filter(|_| job.suite.needs().is_ranking_only());
     let has_trajectories = config.goat.is_some();
-    // A retriever is evaluated on pairs if it has eval pairs, or if there are no trajectories.
+    // A retriever is evaluated on pairs if it has evaluation pairs, or if there are no
+    // trajectories.
     if let Some(retriever) =
         retriever.filter(|retriever| !retriever.eval.is_empty() || !has_trajectories)
         && !data.is_empty()
@@ -532,8 +533,8 @@ fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGener
     )
 }
 
-/// Extra fields of every request: from the command line, and the chat template variables under the
-/// field name of vLLM and SGLang.
+/// Extra fields of every request: the fields from the command line, and the chat template variables
+/// under the field name that vLLM and SGLang use.
 fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
     const FIELD: &str = "chat_template_kwargs";
     let mut body = args.extra_body.clone().unwrap_or_default();

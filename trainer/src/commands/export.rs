@@ -35,7 +35,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Error> {
         Some(repo) => upload::run(args, repo, || write(args)),
         None => {
             write(args)?;
-            // This export may replace one that was removed before its upload.
+            // The record may belong to an earlier export at the same path, which was deleted before
+            // its upload.
             args.output
                 .as_deref()
                 .map_or(Ok(()), PendingUpload::remove_record)
@@ -115,7 +116,7 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
     let linear = BaseModel::open_shape(&model.model_name_or_path);
     let linear = linear.map(|shape| linear_layers(&shape)).ok();
     let dtype = dtype(args.dtype, FloatDtype::F32)?;
-    let handed = ExportExtras {
+    let extras = ExportExtras {
         base: model,
         card: &model_card(config, checkpoint, CardKind::Adapter)?,
     };
@@ -124,7 +125,7 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
         scaling,
         dtype,
         linear.as_deref(),
-        handed,
+        extras,
         output,
     )?;
     match model.hub_id {
@@ -226,15 +227,15 @@ fn as_gguf(typed: ExportDtype) -> GgufDtype {
     }
 }
 
-/// Format of a whole GGUF model.
+/// The dtype of a whole GGUF model, f16 by default.
 fn gguf_dtype(args: &ExportArgs) -> GgufDtype {
     args.dtype
         .map_or(GgufDtype::Float(FloatDtype::F16), as_gguf)
 }
 
-/// Checks that `base` is the model that the adapter was trained on: by the file hashes of the run,
-/// or by name for adapters from other programs. `hash_all` hashes large files even if they look
-/// unchanged.
+/// Checks that `base` is the model that the adapter was trained on. Adapters of a run are checked
+/// by the file hashes of the run, and adapters from other programs by the name of the base. If
+/// `hash_all` is set, large files are hashed even if they look unchanged.
 fn check_base(
     checkpoint: &Path,
     config: &Config,

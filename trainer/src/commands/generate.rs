@@ -21,7 +21,7 @@ use crate::eval::generator::{
 use crate::eval::report_files::json_lines;
 use crate::recipes::run_lock::BASE_MODEL;
 
-/// Number of characters shown of the last message of a prompt.
+/// Maximum number of characters that are shown from the end of a message.
 const N_SHOWN: usize = 600;
 
 /// A line of `--output`.
@@ -67,7 +67,8 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
     let texts = complete_all(&generator, &all, &constraints, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
-            // The output is a device or a pipe, which may also be the terminal.
+            // The output is a device or a pipe. It may be the terminal, so no summary line is
+            // printed.
             return Ok(write_atomic(output, &json_lines(lines(&all, &texts))?)?);
         }
         write_lines("texts", lines(&all, &texts), Some(output))?;
@@ -246,7 +247,7 @@ fn format_completion(
     output
 }
 
-/// Returns the end of a long text.
+/// Returns the last [`N_SHOWN`] characters of a text.
 fn ending(text: &str) -> String {
     match text.char_indices().rev().nth(N_SHOWN - 1) {
         Some((from, _)) if from > 0 => format!("…{}", &text[from..]),

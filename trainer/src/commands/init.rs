@@ -31,7 +31,7 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Error> {
     let is_yaml = args
         .output
         .as_deref()
-        .is_some_and(|path| matches!(last_component(path), Some("yaml" | "yml")));
+        .is_some_and(|path| matches!(extension(path), Some("yaml" | "yml")));
     let text = match &args.from {
         Some(path) => translate_config(path, args.command, is_yaml)?,
         None if is_yaml => toml_to_yaml(&preset(args)),
@@ -160,7 +160,8 @@ fn row_facts(files: &[RowFile]) -> RowFacts {
     }
 }
 
-/// Reads the rows of each file; `None` if a file is missing, unreadable or large.
+/// Counts the rows of each file. Returns `None` if a file is missing or unreadable, or if the files
+/// together are larger than [`MAX_COUNTED_BYTES`].
 fn n_rows(files: &[RowFile]) -> Option<Vec<u64>> {
     let sizes = files
         .iter()
@@ -180,11 +181,12 @@ fn n_rows(files: &[RowFile]) -> Option<Vec<u64>> {
     counts.collect()
 }
 
-fn last_component(path: &Path) -> Option<&str> {
+fn extension(path: &Path) -> Option<&str> {
     path.extension().and_then(|end| end.to_str())
 }
 
-/// Describes why a file is not valid YAML. The library's own messages name its options and budgets.
+/// Describes why a file is not valid YAML. Messages of the YAML library would name its options and
+/// budgets, which users cannot set.
 fn why_not_yaml(text: &str) -> String {
     match tooltune_json::yaml::parse(text) {
         Err(error) => format!("invalid YAML: {error}"),
@@ -202,7 +204,7 @@ fn read_training_command(
 ) -> Result<TrainingCommand, Error> {
     let name = one_line(&path.display().to_string());
     let unreadable = |error: String| Error::Usage(format!("{name}: {}", one_line(&error)));
-    let value = match last_component(path) {
+    let value = match extension(path) {
         Some("yaml" | "yml") => {
             let read = serde_saphyr::from_str::<Value>(text);
             read.map_err(|_| unreadable(why_not_yaml(text)))?

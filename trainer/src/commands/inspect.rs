@@ -28,14 +28,14 @@ use crate::settings;
 /// Default number of rows to show.
 const DEFAULT_ROWS: usize = 3;
 
-/// Number of characters shown of a system message.
+/// Maximum number of characters that are shown of a system message.
 const N_SHOWN: usize = 100;
 
 pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let loaded = load_config(&args.config)?;
     let mut config = loaded.clone();
-    // `data.system` is passed to the row reader, which knows the rows with their own system
-    // message.
+    // Rows are read without `data.system`, which is added below. This shows which rows have their
+    // own system message.
     let system = config.data.system.take();
     let device = device_option.open(config.device)?;
     let base = BaseModel::from_config(&config)?;
@@ -98,8 +98,8 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
     }
 }
 
-/// After showing the rows, runs the checks of `plan` and `train` on the other rows, the evaluation,
-/// and the run folder.
+/// Runs the checks of `plan` and `train` on all rows, on the evaluation, and on the run folder. The
+/// selected rows were shown before.
 fn run_plan_checks(mut config: Config, device: &Device) -> Result<(), Error> {
     run_files::pin_run_settings(&mut config)?;
     prepare_run(&config, device).map(drop)
@@ -110,7 +110,7 @@ enum RowSelection {
     All,
     /// The row with this id, or this line of any file.
     Row(String),
-    /// All examples of the trajectories with these ids, which the requested line contains.
+    /// All examples of the trajectories with these ids, which are on the requested line.
     Trajectories(BTreeSet<String>),
 }
 
@@ -127,8 +127,8 @@ impl RowSelection {
                 // Invalid rows are reported when all rows are read.
                 let placed = TrajectoryReader::new(records).with_locations();
                 let placed = placed.filter_map(Result::ok);
-                let there = placed.filter(|(location, _)| is_row_location(requested, location));
-                ids.extend(there.map(|(_, row)| row.id));
+                let matching = placed.filter(|(location, _)| is_row_location(requested, location));
+                ids.extend(matching.map(|(_, row)| row.id));
             }
             if !ids.is_empty() {
                 return Ok(Self::Trajectories(ids));
@@ -140,7 +140,7 @@ impl RowSelection {
     fn contains(&self, row: &Row) -> bool {
         match self {
             Self::All => true,
-            Self::Row(asked) => is_row_location(asked, &row.id),
+            Self::Row(requested) => is_row_location(requested, &row.id),
             Self::Trajectories(ids) => {
                 let id = row.id.rsplit_once('/');
                 id.is_some_and(|(id, _)| ids.contains(id))

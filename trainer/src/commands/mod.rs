@@ -55,7 +55,8 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
     device::start_threads(machine.threads)?;
-    // Training adds its own details to an out-of-memory error. All other commands generate.
+    // Training adds its own details to an out-of-memory error. The other commands generate text, so
+    // their advice is about generation settings.
     let done = catch_out_of_memory(GENERATION_SETTINGS, || run_command(cli.command, machine));
     done.or_else(|error| match interrupt::signal() {
         Some(signal) if error.is_stop() => Err(Error::BySignal {
@@ -155,8 +156,8 @@ fn with_interruptible_progress<R>(
     with_progress_under(None, work)??.ok_or(Error::Stopped)
 }
 
-/// Runs `work` with a progress bar. The callback returns false after a signal requested a stop; the
-/// requests that were still pending are then printed.
+/// Runs `work` with a progress bar. After a signal, the callback returns false, and the requests
+/// that were still pending are reported.
 fn with_progress<R>(
     work: impl FnOnce(&mut dyn FnMut(GenerationProgress) -> bool) -> R,
 ) -> Result<R, Error> {

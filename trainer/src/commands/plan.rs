@@ -40,9 +40,9 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     }
     let mut config = load_config(&args.config)?;
     config.device = device_option.name(config.device)?;
-    let begun = run_files::pin_run_settings(&mut config)?;
+    let resume_step = run_files::pin_run_settings(&mut config)?;
     if config.model.is_none() {
-        return plan_retriever_run(&config, begun, args, device_option);
+        return plan_retriever_run(&config, resume_step, args, device_option);
     }
     let device = device_option.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
             if let Some(pace) = &pace {
                 rows.time(pace, &plan);
             }
-            rows.print(&config, begun)?;
+            rows.print(&config, resume_step)?;
             report_rows(&config, &preparation)?;
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
                 "tokens_per_second": pace.tokens_per_second,
                 "source": pace.source,
             })));
-            print_json(answer, begun)?;
+            print_json(answer, resume_step)?;
         }
     }
     refuse_too_large(&config, &plan.needs)
@@ -105,7 +105,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
 /// Plans a run that trains only a retriever.
 fn plan_retriever_run(
     config: &Config,
-    begun: Option<u64>,
+    resume_step: Option<u64>,
     args: &PlanArgs,
     device_option: &DeviceOption,
 ) -> Result<(), Error> {
@@ -130,7 +130,7 @@ fn plan_retriever_run(
         let mut answer = retriever_as_json(config, &retriever, &needs);
         answer["device"] = json!(device_text(config, &device));
         answer["unusual"] = json!(unusual_lines(config));
-        print_json(answer, begun)?;
+        print_json(answer, resume_step)?;
         return refuse_too_large(config, &needs);
     }
     let mut rows = PlanTable::new();
@@ -139,10 +139,10 @@ fn plan_retriever_run(
     rows.checkpoints(config, &needs);
     rows.add("device", device_text(config, &device));
     rows.add(
-        "products",
+        "matmuls",
         dtype_text(training.compute_dtype, dtype).replace("model.", "retriever."),
     );
-    rows.print(config, begun)?;
+    rows.print(config, resume_step)?;
     say_remarks(&preparation)?;
     retriever
         .mini_batch_line()
@@ -162,7 +162,7 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     let mut config = loaded.config.clone();
     config.device = device_option.name(config.device)?;
     loaded.check_output_dir()?;
-    let begun = run_files::pin_run_settings(&mut config)?;
+    let resume_step = run_files::pin_run_settings(&mut config)?;
     let Some(model) = &config.model else {
         return Err(Error::Usage(
             "--offline plans a language model, but the config has none; omit --offline, or add \
@@ -182,12 +182,12 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     if args.format == OutputFormat::Json {
         let mut answer = outline_as_json(&config, &outline);
         answer["refused_exports"] = json!(refusals);
-        print_json(answer, begun)?;
+        print_json(answer, resume_step)?;
         return refuse_too_large_offline(&config, &outline.needs);
     }
     let mut rows = PlanTable::new();
     rows.outline(&config, &model, &outline);
-    rows.print(&config, begun)?;
+    rows.print(&config, resume_step)?;
     // The planned GPU may be in another machine, so its memory is unknown.
     let available = match config.device {
         Device::Cpu => available_memory_bytes(),
@@ -224,9 +224,9 @@ impl PlanTable {
         self.0.add_row([name.to_owned(), text]);
     }
 
-    /// Prints the table, ending with the latest checkpoint of the run folder.
-    fn print(mut self, config: &Config, begun: Option<u64>) -> Result<(), Error> {
-        if let Some(step) = begun {
+    /// Prints the table. If training would resume, the last row is the step it resumes from.
+    fn print(mut self, config: &Config, resume_step: Option<u64>) -> Result<(), Error> {
+        if let Some(step) = resume_step {
             let dir = config.train.output_dir.display();
             let resumption = format!("training resumes from step {step} of {dir}");
             self.add("run", resumption);
@@ -352,7 +352,7 @@ impl PlanTable {
     ) -> Result<(), Error> {
         let configured = config.language_model()?.compute_dtype;
         self.add("device", device_text(config, device));
-        self.add("products", dtype_text(configured, plan.compute_dtype));
+        self.add("matmuls", dtype_text(configured, plan.compute_dtype));
         let kept_blocks = kept_blocks_text(config, plan.kept_blocks, plan.n_blocks);
         self.add("activations", kept_blocks);
         Ok(())
@@ -385,7 +385,7 @@ impl PlanTable {
         );
         self.weights(&outline.needs);
         self.add(
-            "products",
+            "matmuls",
             format!("in {:?} on {}", outline.compute_dtype, config.device).to_lowercase(),
         );
         self.add("steps", steps(outline.steps, config.train.length()));
@@ -492,8 +492,8 @@ fn print_probe(plan: &Plan, probe: &Probe) -> Result<(), Error> {
     ))
 }
 
-fn print_json(mut answer: Value, begun: Option<u64>) -> Result<(), Error> {
-    answer["goes_on_from_step"] = json!(begun);
+fn print_json(mut answer: Value, resume_step: Option<u64>) -> Result<(), Error> {
+    answer["goes_on_from_step"] = json!(resume_step);
     let text = serde_json::to_string_pretty(&answer);
     print_result(&text.map_err(|error| Error::Usage(error.to_string()))?)
 }
@@ -565,7 +565,7 @@ fn retriever_as_json(config: &Config, retriever: &RetrieverPlan, needs: &Needs) 
     })
 }
 
-/// The known values of a plan, with the same JSON keys.
+/// The values of a plan that are known offline, with the same keys as in [`as_json`].
 fn outline_as_json(config: &Config, outline: &Outline) -> Value {
     json!({
         "offline": true,

@@ -114,8 +114,8 @@ pub(super) fn option_text(option: &str, text: &str) -> Result<String, Error> {
     Ok(read.to_owned())
 }
 
-/// Removes one trailing line break, which `echo` adds, from standard input; but not for `--prompt`,
-/// which is continued exactly.
+/// Removes one trailing line break, which `echo` adds. `--prompt` keeps it, because the model
+/// continues that text exactly.
 fn without_echo_newline<'t>(option: &str, read: &'t str) -> &'t str {
     match option {
         "--prompt" => read,
@@ -231,7 +231,7 @@ fn row_prompts(
     let mut n_left_out = 0;
     for row in &rows {
         match turn_prompts(row, choice, config, base) {
-            Ok(load_prompts) => all.extend(load_prompts),
+            Ok(prompts) => all.extend(prompts),
             Err(Error::Data(error)) if is_skipped_in_training(&error, config) => n_left_out += 1,
             Err(error) => return Err(error),
         }

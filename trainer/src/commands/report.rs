@@ -33,7 +33,7 @@ use evaluations::{Evaluated, Evaluation, LineSource, evaluations, rank_lines};
 mod evaluations;
 mod generated;
 
-/// Metric descriptions of all suites.
+/// How metrics are named and compared, for all suites.
 pub(super) const METRIC_FACTS: MetricFacts = MetricFacts {
     plain_name: plain_metric_name,
     greater_is_better,
@@ -168,7 +168,7 @@ impl RunFiles {
         })
     }
 
-    /// Adds the training rows, and the samples with their rows.
+    /// Adds previews of training rows, and the samples with their rows.
     fn with_rows(self, device_option: &DeviceOption) -> Result<ReportRun, Error> {
         let Self {
             config,

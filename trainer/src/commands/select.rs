@@ -31,7 +31,7 @@ use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, ranked};
 use crate::settings;
 use tooltune_terminal::Progress;
 
-/// Evaluation results with a digest of their inputs.
+/// File with the results of an evaluation and a digest of their inputs.
 const VALUES_FILE: &str = "values.json";
 
 pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<(), Error> {
@@ -46,7 +46,7 @@ pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<
     let metric = MetricExpression::parse(&args.metric)
         .map_err(|problem| Error::Usage(format!("--metric {}: {problem}", args.metric)))?;
     let lines = if args.evaluate {
-        evaluate_checkpoint(args, &run_dir, device_option)?
+        evaluate_checkpoints(args, &run_dir, device_option)?
     } else {
         measured_lines(&run_dir)?
     };
@@ -181,7 +181,7 @@ pub(super) fn ceilings(folder: &Path, metric: &MetricExpression) -> Result<Vec<S
 
 /// Evaluates each kept checkpoint with the settings of the run and the command line; returns one
 /// line per checkpoint in the format of `metrics.jsonl`.
-fn evaluate_checkpoint(
+fn evaluate_checkpoints(
     args: &SelectArgs,
     run_dir: &RunDir,
     device_option: &DeviceOption,
@@ -207,9 +207,9 @@ fn evaluate_checkpoint(
         let name = run_dir.checkpoint_path(checkpoint.step);
         let folder = args.run.join("selection");
         let folder = folder.join(name.file_name().unwrap_or_default());
-        let from = format!("{inputs}\n{}", checkpoint.digest()?);
-        let from = sha256_bytes(from.as_bytes());
-        let values = match read_values(&folder, &from)? {
+        let input_digest = format!("{inputs}\n{}", checkpoint.digest()?);
+        let input_digest = sha256_bytes(input_digest.as_bytes());
+        let values = match read_values(&folder, &input_digest)? {
             Some(values) => values,
             None => {
                 eprint_line(&format!("evaluating {}", name.display()))?;
@@ -218,7 +218,7 @@ fn evaluate_checkpoint(
                     None => evaluation.insert(Evaluation::open(&config, &device)?),
                 };
                 let (metrics, files) = evaluation.evaluate(&checkpoint)?;
-                write(&folder, &from, &metrics, &files)?
+                write(&folder, &input_digest, &metrics, &files)?
             }
         };
         let mut line = json!({"step": checkpoint.step});
@@ -230,8 +230,8 @@ fn evaluate_checkpoint(
     Ok(lines)
 }
 
-/// The inputs that the values depend on: the settings and the files that they name. Models are too
-/// large to hash.
+/// The inputs of the values: the settings, and hashes of the files that the settings name. Models
+/// are not hashed, because they are too large.
 fn inputs(config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let mut inputs = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
@@ -245,7 +245,7 @@ fn inputs(config: &Config) -> Result<String, Error> {
 }
 
 /// Reads the stored values of a folder if the inputs are unchanged.
-fn read_values(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
+fn read_values(folder: &Path, input_digest: &str) -> Result<Option<Value>, Error> {
     let path = folder.join(VALUES_FILE);
     let found = regular_file::read_if_there(&path, RUN_FILE_BYTES);
     let Some(bytes) = found.map_err(Error::io(&path, "read"))? else {
@@ -253,16 +253,21 @@ fn read_values(folder: &Path, from: &str) -> Result<Option<Value>, Error> {
     };
     let mut record: Value = tooltune_json::from_slice(&bytes)
         .map_err(|error| Error::Usage(format!("{}: {error}; remove it", path.display())))?;
-    Ok((record["from"] == from).then(|| record["metrics"].take()))
+    Ok((record["from"] == input_digest).then(|| record["metrics"].take()))
 }
 
-fn write(folder: &Path, from: &str, metrics: &Metrics, files: &Files) -> Result<Value, Error> {
+fn write(
+    folder: &Path,
+    input_digest: &str,
+    metrics: &Metrics,
+    files: &Files,
+) -> Result<Value, Error> {
     std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
     for (name, bytes) in files {
         write_atomic(&folder.join(name), bytes)?;
     }
     // Write the values last, because they mark a complete evaluation.
-    let record = json!({"from": from, "metrics": metrics});
+    let record = json!({"from": input_digest, "metrics": metrics});
     write_atomic(&folder.join(VALUES_FILE), record.to_string().as_bytes())?;
     Ok(json!(metrics))
 }
@@ -323,12 +328,12 @@ impl<'a> Evaluation<'a> {
             progress.generated(state);
             true
         };
-        let present = EvalTarget {
+        let target = EvalTarget {
             decoder,
             base: &preparation.base,
             retriever: retriever.as_ref(),
         };
-        let outcome = evaluator.evaluate(present, &mut watch)?;
+        let outcome = evaluator.evaluate(target, &mut watch)?;
         progress.finish();
         match outcome {
             EvaluationOutcome::Done { metrics, files } => Ok((metrics, files)),

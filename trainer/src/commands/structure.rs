@@ -154,7 +154,7 @@ fn upstream(args: &StructureArgs, url: &str) -> Result<Upstream, Error> {
     })
 }
 
-/// The grammar source for schemas; `None` for unconstrained generation.
+/// Creates the compiler that turns schemas into constraints. Returns `None` with `--free`.
 fn constrainer(
     args: &StructureArgs,
     local: LocalGenerator<'_>,
@@ -165,7 +165,7 @@ fn constrainer(
     }
 }
 
-/// Opens the output, with the answers of an earlier, interrupted command.
+/// Opens the output. Also returns the answers that an interrupted command wrote to it.
 fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Earlier>), Error> {
     let to_stream = |path: &Path| -> Result<Answers, Error> {
         let writer = Answers::open_stream(path)?;
@@ -197,8 +197,8 @@ fn answers(args: &StructureArgs, config: &Config) -> Result<(Answers, Option<Ear
     }
 }
 
-/// Digest of everything that the answers depend on. Standard input cannot be hashed; only its name
-/// is used.
+/// Digest of everything that the answers depend on. Standard input cannot be hashed, so only its
+/// name is included.
 fn digest(args: &StructureArgs, config: &Config) -> Result<String, Error> {
     let settings = config.to_toml();
     let settings = settings.map_err(|error| Error::Usage(format!("the settings: {error}")))?;
@@ -209,15 +209,15 @@ fn digest(args: &StructureArgs, config: &Config) -> Result<String, Error> {
         &args.extra_body,
     );
     let texts = (&args.text, &args.prompt, args.free, args.skip_broken);
-    let mut followed = format!(
+    let mut inputs = format!(
         "{}\n{server:?}\n{texts:?}\n{settings}\n",
         args.model.adapter_digest(config)?
     );
     let is_file = |path: &&PathBuf| path.as_path() != Path::new(STANDARD_INPUT);
     for path in args.data.iter().filter(is_file).chain(&args.schema) {
-        followed.push_str(&format!("{} {}\n", path.display(), sha256_file(path)?));
+        inputs.push_str(&format!("{} {}\n", path.display(), sha256_file(path)?));
     }
-    Ok(sha256_bytes(followed.as_bytes()))
+    Ok(sha256_bytes(inputs.as_bytes()))
 }
 
 fn print_counts(args: &StructureArgs, counts: &Counts) -> Result<(), Error> {

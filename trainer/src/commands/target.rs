@@ -91,7 +91,7 @@ impl TargetKind {
     }
 }
 
-/// Rejects a missing path that looks like a hub name.
+/// Rejects a path that does not exist and looks like a hub name.
 ///
 /// # Errors
 ///
@@ -289,7 +289,7 @@ impl ModelArgs {
         Ok(loaded.config)
     }
 
-    /// Warns about --set of training settings, which have no effect here. `train.output_dir` is
+    /// Warns if `--set` changes training settings, which have no effect here. `train.output_dir` is
     /// allowed, because it locates the checkpoints.
     fn warn_of_ignored_overrides(&self) -> Result<(), Error> {
         const TRAINING_TABLES: [&str; 4] = ["lora.", "train.", "checkpoint.", "log."];
@@ -462,7 +462,7 @@ impl ModelArgs {
         Ok(sha256_file(&dir.join("adapter_model.safetensors"))?)
     }
 
-    /// Checks that models and prompts equal those recorded by the target's run, if it recorded
+    /// Checks that models and prompts are the same as in the target's run, if the run recorded
     /// them.
     ///
     /// # Errors
@@ -493,8 +493,8 @@ impl ModelArgs {
         }
     }
 
-    /// Prints the checkpoint that `best` or `last` resolved to, and its use (`doing`). Prints
-    /// nothing for a path.
+    /// Prints which checkpoint `best` or `last` is, and its use (`doing`). Prints nothing for a
+    /// path.
     ///
     /// # Errors
     ///

@@ -82,7 +82,7 @@ pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), 
             profile.trace.display()
         ))?,
         None if args.profile > 0 => say(
-            "no profile: profiling starts with the second step of this process, and there was none",
+            "no profile: profiling starts with the second step of a process, and this process ran fewer",
         )?,
         None => {}
     }
@@ -205,7 +205,7 @@ fn with_planned_memory(
     with_checkpoint(Error::OutOfMemory(out_of_memory), config)
 }
 
-/// Adds the newest checkpoint of the run to the error; a failed step does not affect it.
+/// Adds the newest checkpoint of the run to the error. A failed step leaves that checkpoint intact.
 fn with_checkpoint(error: Error, config: &Config) -> Error {
     let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;

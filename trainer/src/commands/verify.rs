@@ -99,8 +99,8 @@ fn fix(reader: Reader) -> &'static str {
     }
 }
 
-/// Compares the logits of an export and the checkpoint. The export is loaded by the rules of its
-/// format.
+/// Compares the logits of an export with the logits of the checkpoint. The export is loaded by the
+/// rules of its format.
 fn compare_logits(
     config: &Config,
     checkpoint: &Path,
@@ -255,7 +255,7 @@ fn logits_of(decoder: &Decoder, ids: &[u32]) -> Vec<f32> {
     logits.into_data().iter::<f32>().collect()
 }
 
-/// Writes the texts of the suite retrieval with their roles and embeddings, one JSON object per
+/// Writes the texts of the retrieval suite with their roles and embeddings, one JSON object per
 /// line.
 fn embeddings(
     config: &Config,

@@ -10,7 +10,7 @@ use crate::budgets::CHAT_LINE_BYTES;
 use crate::commands::eprint_line;
 use crate::error::Error;
 
-/// Source of lines.
+/// The input of a conversation.
 pub(in crate::commands) enum Input {
     /// A terminal with line editing and history.
     Editor(Box<DefaultEditor>),
@@ -18,7 +18,7 @@ pub(in crate::commands) enum Input {
     Lines(Lines),
 }
 
-/// Lines of a reader, with a limit on their length.
+/// The lines of a reader, with a limit on their length.
 pub(in crate::commands) struct Lines {
     reader: Box<dyn BufRead>,
     line: Vec<u8>,
@@ -50,7 +50,7 @@ impl Input {
             Self::Editor(editor) => loop {
                 match editor.readline(prompt) {
                     Ok(line) => {
-                        // An error of the history does not affect the line.
+                        // The line is valid even if the history rejects it.
                         let _ = editor.add_history_entry(&line);
                         return Ok(Some(line));
                     }

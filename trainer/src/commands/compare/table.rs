@@ -7,7 +7,7 @@ use tooltune_suites::{
 /// The smallest p value that is not 0 with four decimals.
 const MIN_SHOWN_P: f64 = 0.000_05;
 
-/// Rows of a comparison.
+/// The comparison table.
 pub(super) struct Table {
     suite: Option<&'static SuiteInfo>,
     /// Whether each row names its evaluation.
@@ -15,7 +15,7 @@ pub(super) struct Table {
     lines: Vec<Line>,
 }
 
-/// A row: metrics of an evaluation that have the same score in every sample.
+/// A row: the metrics of one evaluation whose scores agree in every sample.
 struct Line {
     /// Names of the metrics.
     metrics: Vec<String>,
@@ -27,9 +27,9 @@ struct Line {
 }
 
 impl Table {
-    pub(super) fn new(form: &SampleScores, has_several: bool) -> Self {
+    pub(super) fn new(format: &SampleScores, has_several: bool) -> Self {
         Self {
-            suite: form.suite(),
+            suite: format.suite(),
             has_several,
             lines: Vec::new(),
         }
@@ -137,7 +137,7 @@ impl Line {
             .join(" = ")
     }
 
-    /// The samples that improved, and the samples that got worse.
+    /// The samples that improved and the samples that got worse.
     fn better_and_worse(&self) -> [&[Flip]; 2] {
         match self.greater_is_better {
             true => [&self.comparison.won, &self.comparison.lost],
@@ -220,10 +220,10 @@ mod tests {
 
     use super::*;
 
-    fn form() -> &'static SampleScores {
+    fn format() -> &'static SampleScores {
         SampleScores::all()
-            .find(|form| form.of == "retrieval")
-            .expect("a form")
+            .find(|format| format.of == "retrieval")
+            .expect("a format")
     }
 
     fn scores(values: &[f64]) -> Vec<SampleScore> {
@@ -232,13 +232,13 @@ mod tests {
     }
 
     fn table(metrics: &[(usize, &[f64], &[f64])]) -> String {
-        let form = form();
-        let mut table = Table::new(form, false);
+        let format = format();
+        let mut table = Table::new(format, false);
         for (idx, before, after) in metrics {
             let both = [scores(before), scores(after)];
             let comparison = compare_pairs(&both[0], &both[1], PairedOptions::default());
             table.add(
-                &form.measures[*idx],
+                &format.measures[*idx],
                 "after",
                 both,
                 comparison.expect("the same samples"),

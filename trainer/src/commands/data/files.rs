@@ -10,7 +10,7 @@ use crate::examples::ExampleCache;
 use tooltune_terminal::RowsProgress;
 
 pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
-    let form =
+    let format =
         FileFormat::from_path(&args.output).map_err(|error| Error::Usage(error.to_string()))?;
     let output = args.output.as_path();
     let parent = output
@@ -21,7 +21,7 @@ pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
     }
     let mut progress = RowsProgress::with_labels("converting rows", "read", []);
     let done = create_with(output, |file| {
-        convert_rows(&args.files, form, file, &mut || progress.row()).map_err(Error::from)
+        convert_rows(&args.files, format, file, &mut || progress.row()).map_err(Error::from)
     })?;
     drop(progress);
     print_line(&format!("{} rows in {}", done.n_rows, output.display()))?;
@@ -48,7 +48,7 @@ pub(in crate::commands) fn cache(args: &CacheArgs) -> Result<(), Error> {
     } else {
         cache.used()
     };
-    let verb = if args.purge { "removed" } else { "holds" };
+    let verb = if args.purge { "removed" } else { "contains" };
     print_line(&format!(
         "{} {verb} {} sets of prepared rows, {:.1} MiB",
         cache.folder().display(),

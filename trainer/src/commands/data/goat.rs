@@ -116,7 +116,7 @@ pub(in crate::commands) fn run(
     }
 }
 
-/// Accuracy of the edges after each stage, as in Table 7 of the paper.
+/// Prints and saves the accuracy of the edges after each stage, as in Table 7 of the paper.
 fn print_scores(dir: &Path, truth: &EdgeTruth) -> Result<(), Error> {
     let scores = truth.scores(dir)?;
     let mut stages = table(&["edges", "kept", "settled", "right", "precision", "recall"]);
@@ -139,7 +139,7 @@ fn print_scores(dir: &Path, truth: &EdgeTruth) -> Result<(), Error> {
     Ok(write_atomic(&path, &bytes)?)
 }
 
-/// The settings of `[goat]`, with the executor of the command line.
+/// Builds the `[goat]` settings, with the executor from the command line.
 fn goat_settings(args: &DataGoatArgs) -> Result<GoatConfig, Error> {
     // Nothing is trained, but a config requires these keys.
     let text = format!(
@@ -232,7 +232,8 @@ fn identity(args: &DataGoatArgs, executor: &ExecutorConfig) -> Result<Value, Err
     Ok(identity)
 }
 
-/// Prints statistics of the rows, and the name of the file if there is only one.
+/// Prints statistics of the rows, and their number in `test_seen.jsonl`, the only split of
+/// `--seen-from`.
 fn show_rows(dir: &Path, data_set: &GoatDataSet, catalogue: &ApiCatalogue) -> Result<(), Error> {
     print_statistics(dir, data_set, catalogue)?;
     let n = data_set.splits.test_seen.len();

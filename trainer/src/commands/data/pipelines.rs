@@ -32,7 +32,7 @@ const OPTION_NAMES: OptionNames = OptionNames {
     patience: Some("--timeout or --retries"),
 };
 
-/// Minimum timeout of a request in seconds, including retries.
+/// Minimum total time for a request and its retries, in seconds.
 const MIN_TOTAL_SECS: f64 = 600.0;
 
 impl PipelineArgs {
@@ -173,7 +173,8 @@ pub(in crate::commands) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Starts the view. From now on, a signal stops the pipeline in order.
+    /// Starts the view. From now on, a signal no longer ends the program. Instead, [`Self::show`]
+    /// returns false.
     pub(in crate::commands) fn begin(args: &'a PipelineArgs) -> Self {
         Self {
             args,

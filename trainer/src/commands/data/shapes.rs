@@ -161,8 +161,8 @@ pub(in crate::commands) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> 
     Ok(())
 }
 
-/// Matches predictions on flat rows to nested rows. A prediction has the ID of its nested row, or
-/// of its line in the flat file; `data flatten` writes row 3 to line 3.
+/// Matches predictions on flat rows to nested rows. A prediction has either the ID of its nested
+/// row, or the ID of its line in the flat file. `data flatten` writes row 3 to line 3.
 fn match_predictions(path: &Path, rows: &[SlotRow]) -> Result<Vec<Prediction>, Error> {
     let suite = Suite::first().info();
     let saved = read_saved(path, suite, None, Prediction::of_line)?;

@@ -50,7 +50,7 @@ pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
     refuse_other_options(args, kind)?;
     let tables = match kind {
         FileKind::Slot => slot(args, tokens)?,
-        _ => tables(&args.file, &of_kind(args, kind, tokens)?),
+        _ => tables(&args.file, &file_statistics(args, kind, tokens)?),
     };
     if let Some(error) = failure.take() {
         return Err(Error::Usage(format!("{}: {error}", args.file.display())));
@@ -122,7 +122,7 @@ fn rows(args: &StatsArgs, format: DataFormat) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-fn of_kind(
+fn file_statistics(
     args: &StatsArgs,
     kind: FileKind,
     tokens: TokenCount<'_>,
@@ -154,7 +154,7 @@ fn of_kind(
     })
 }
 
-/// The tables for a file.
+/// Formats the statistics of a file as tables.
 pub(in crate::commands) fn tables(file: &Path, statistics: &FileStatistics) -> Vec<String> {
     let mut counts = statistics.counts.iter();
     let mut tables = Vec::new();

@@ -14,7 +14,7 @@ use crate::models::Decoder;
 use crate::rows::{ReadingReport, eval_rows};
 use tooltune_terminal::{GenerationProgress, counted};
 
-/// Loss of the rows.
+/// The loss over all rows, and the loss of each row.
 pub(in crate::commands) struct MeasuredLoss {
     loss: f64,
     n_tokens: usize,
@@ -25,7 +25,8 @@ pub(in crate::commands) struct MeasuredLoss {
 #[derive(Serialize)]
 pub(in crate::commands) struct LossLine {
     id: String,
-    /// Weighted mean over the supervised tokens of the row; `None` without any.
+    /// The weighted mean over the supervised tokens of the row, or `None` without supervised
+    /// tokens.
     loss: Option<f64>,
     n_learned_tokens: usize,
 }
@@ -44,7 +45,7 @@ impl MeasuredLoss {
             .collect()
     }
 
-    /// The line to print.
+    /// Formats the loss as a line for the terminal.
     pub(in crate::commands) fn line(&self) -> String {
         format!(
             "{:<32} {:.4}  ({}, {} supervised tokens)",
@@ -90,8 +91,8 @@ pub(in crate::commands) fn measured_loss(
     }))
 }
 
-/// Measures the loss of a suite's rows. Returns `None` if the suite has no rows; if they are not
-/// training examples, it also logs a warning.
+/// Measures the loss of a suite's rows. Returns `None` if the suite has no rows. If its rows are
+/// not training examples, logs a warning and returns `None`.
 ///
 /// # Errors
 ///

@@ -145,7 +145,7 @@ fn lora_variant(config: &Config, adapter: &PeftConfig) -> String {
     words.join(", ")
 }
 
-/// Counts the rows of a plain text file, if it still exists.
+/// Counts the rows of a `.jsonl` file. Returns `None` for other formats and for missing files.
 fn n_rows(path: &Path) -> Result<Option<usize>, Error> {
     if path.extension().is_none_or(|end| end != "jsonl") {
         return Ok(None);
@@ -172,7 +172,7 @@ fn line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Metrics of the evaluations in the checkpoint and in the run's `eval` folder.
+/// Writes the metrics of the evaluations in the checkpoint and in the run's `eval` folder.
 fn metrics(text: &mut String, config: &Config, checkpoint: &Path) -> Result<(), Error> {
     let mut tables = Vec::new();
     for suite in tooltune_suites::SUITES {
@@ -247,7 +247,7 @@ fn head(text: &mut String, is_written: &mut bool) {
 }
 
 /// Metrics from the files of the run, each with a label: the metric that selected the checkpoint,
-/// and the held-out loss.
+/// and the loss on held-out rows.
 fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Error> {
     const LOSS: &str = "loss";
     let mut metrics = Vec::new();

@@ -1,7 +1,8 @@
 //! Records an export that was written but not uploaded, so that the same command can upload it.
 //!
-//! The record is a file next to the export, with the digest of its inputs and, when it is complete,
-//! of its files. The next command uploads the export only if both are unchanged.
+//! The record is a file next to the export. It has a digest of the export's inputs and, once the
+//! export is complete, the digests of its files. The next command uploads the export only if its
+//! inputs and files are unchanged.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -86,9 +87,9 @@ impl PendingUpload {
         Ok(sha256_bytes(parts.join("\n").as_bytes()))
     }
 
-    /// Records that an export begins. An export gets its final name only when it is complete. If
-    /// the process is killed before [`Self::write_record`], an existing export is therefore
-    /// complete.
+    /// Records that an export begins. An export gets its final name only when it is complete.
+    /// Therefore an existing export is complete even if the process was killed before
+    /// [`Self::write_record`].
     ///
     /// # Errors
     ///
@@ -235,7 +236,7 @@ mod tests {
         assert!(!PendingUpload::is_pending(&output, "a").unwrap());
         std::fs::create_dir_all(output.join("sub")).unwrap();
         std::fs::write(output.join("sub/config.json"), "{}").unwrap();
-        // The export of a command without an upload.
+        // An export that was written without an upload has no record.
         assert!(!PendingUpload::is_pending(&output, "a").unwrap());
         PendingUpload::write_record(&output, "a").unwrap();
         assert!(PendingUpload::is_pending(&output, "a").unwrap());

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::{Table, Value};
 use tooltune_endpoint::http::{is_secret_field, without_secrets};
 
-/// The table that maps names to environment variables.
+/// The table of HTTP headers. Its values are names of environment variables, not secrets.
 const VARIABLES: &str = "headers";
 
 /// The last component of a path.

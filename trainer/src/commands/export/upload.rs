@@ -30,7 +30,7 @@ pub(in crate::commands) fn run(
     let input_digest = PendingUpload::input_digest(args, &config, checkpoint.as_deref())?;
     let is_pending = PendingUpload::is_pending(output, &input_digest)?;
     if !is_pending && std::fs::symlink_metadata(output).is_ok() {
-        // Validate the arguments before creating a repository.
+        // `write` rejects the existing output. Call it before a repository is created.
         return write();
     }
     let hub = Hub::from_process_environment()?;
@@ -46,7 +46,7 @@ pub(in crate::commands) fn run(
     } else {
         PendingUpload::begin(output, &input_digest)?;
         if let Err(error) = write() {
-            // Report the first error.
+            // Ignore this error, because the first error is reported.
             let _ = PendingUpload::remove_record(output);
             return Err(error);
         }

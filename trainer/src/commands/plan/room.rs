@@ -9,8 +9,8 @@ use crate::plan::disk::disk_of_run;
 use crate::plan::{self, MemoryPlan, Needs, size};
 use crate::process::available_memory_bytes;
 
-/// Fails if the run does not fit: with the out-of-memory error, or for the disk with the error of a
-/// failed save.
+/// Fails with [`Error::DoesNotFit`] if the run needs more memory than is available, and with the
+/// error of a failed save if it needs more disk space.
 ///
 /// The memory of a GPU is not checked, because the prediction is for the CPU.
 pub(in crate::commands) fn refuse_too_large(config: &Config, needs: &Needs) -> Result<(), Error> {
@@ -18,8 +18,8 @@ pub(in crate::commands) fn refuse_too_large(config: &Config, needs: &Needs) -> R
     disk_of_run(config, needs.disk_bytes).check()
 }
 
-/// Like [`refuse_too_large`], for a run that may be on another machine: for a GPU, nothing is
-/// checked.
+/// Like [`refuse_too_large`], for a run that may be on another machine. Nothing is checked for a
+/// GPU.
 pub(in crate::commands) fn refuse_too_large_offline(
     config: &Config,
     needs: &Needs,

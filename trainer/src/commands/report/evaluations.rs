@@ -1,7 +1,7 @@
 //! Reads folders of `tooltune eval --output` as additional results and samples of a run's page.
 //!
-//! They have a separate table, because their rows may differ from the rows of the run's own
-//! evaluations, and a difference to the first result would then be meaningless.
+//! These results have a separate table, because their rows may differ from the rows of the run's
+//! own evaluations. A difference from the first result would then be meaningless.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -45,7 +45,7 @@ pub(super) struct Evaluation {
     origin: Option<EvaluationOrigin>,
     metrics: Map<String, Value>,
     predictions: Vec<Value>,
-    /// Loss of each row, if nothing was generated.
+    /// Loss of each row, if no suite was evaluated.
     losses: Vec<Value>,
 }
 
@@ -230,8 +230,8 @@ impl Evaluation {
         }
     }
 
-    /// The row files that the predictions name and `known` lacks. Suites without such files save
-    /// prompts and references in the predictions.
+    /// The row files that the ids of the predictions name, except for ids in `known`. Suites whose
+    /// samples are not rows save prompts and references in the predictions instead.
     pub(super) fn row_files(&self, known: &BTreeSet<&str>) -> BTreeSet<PathBuf> {
         let rows_are_samples = self
             .suite
