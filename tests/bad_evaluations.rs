@@ -61,8 +61,8 @@ fn invalid_or_foreign_predictions_are_refused_with_their_location() {
             format!("predictions.jsonl: none of its {n} predictions belongs to these 3 rows: ");
         let expected = [
             none.as_str(),
-            "it has \"elsewhere/test.jsonl:1\", \"elsewhere/test.jsonl:2\"",
-            "the rows are \"dev.jsonl:1\", \"dev.jsonl:2\", \"dev.jsonl:3\"",
+            "their ids are \"elsewhere/test.jsonl:1\", \"elsewhere/test.jsonl:2\"",
+            "the ids of the rows are \"dev.jsonl:1\", \"dev.jsonl:2\", \"dev.jsonl:3\"",
             "--data",
         ];
         assert_refused(&workplace, &RESCORE, CONFIG, &expected);
@@ -240,7 +240,7 @@ fn the_suite_slot_refuses_other_row_formats_but_their_loss_is_measured() {
         &expected,
     );
     // Rows without tools cannot be scored by calls.
-    let expected = ["the suite calls needs", "the row has no tools"];
+    let expected = ["the calls suite needs", "the row has no tools"];
     assert_refused(
         &workplace,
         &[&eval[..], &["--suite", "calls"]].concat(),

@@ -89,11 +89,11 @@ fn fix(reader: Reader) -> &'static str {
             "check `tooltune export RUN --check`, and export with --neutral or in another format"
         }
         Reader::Gguf => {
-            "name the checkpoint that it was made from with --checkpoint, or export this \
+            "select the exported checkpoint with --checkpoint, or export this \
              checkpoint again with --to gguf"
         }
         Reader::Merged => {
-            "name the checkpoint that it was made from with --checkpoint, or export this \
+            "select the exported checkpoint with --checkpoint, or export this \
              checkpoint again with --to merged"
         }
     }

@@ -123,7 +123,7 @@ struct FileNumbers {
 }
 
 impl ByFile {
-    /// The mean over the files that have the metric at this index.
+    /// The mean of a metric over the files that define it; `idx` is its index in `names`.
     fn macro_mean(&self, idx: usize) -> Option<f64> {
         let values = self.files.iter().filter_map(|file| file.values[idx]);
         let values: Vec<f64> = values.map(|estimate| estimate.value).collect();
@@ -182,7 +182,7 @@ impl ByFile {
     }
 }
 
-/// `metrics.json`: a report, with the metrics per file if there are several.
+/// The content of `metrics.json`: a report, and metrics per file if there are several files.
 #[derive(Debug, Serialize)]
 pub struct WithFiles<'a, R> {
     #[serde(flatten)]

@@ -99,7 +99,8 @@ impl Constraints {
         Ok(constraints)
     }
 
-    /// Collects compiled constraints, each with its row ID. Failed ones are added to `unsupported`.
+    /// Collects compiled constraints, each with its row ID. Constraints that failed to compile are
+    /// added to `unsupported`.
     pub fn from_compiled<'s>(
         compiled: impl IntoIterator<Item = (&'s str, Result<TextConstraint, String>)>,
     ) -> Self {

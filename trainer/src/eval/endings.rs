@@ -55,8 +55,8 @@ impl Endings {
     }
 
     /// Summary lines about completions that were cut off, server answers without text, and prompts
-    /// without an answer, which are scored as empty. `limits` names the settings that limit the
-    /// tokens.
+    /// without an answer. The last two kinds are scored as empty. `limits` names the settings that
+    /// limit the tokens.
     pub fn lines(&self, limits: &[String]) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts {

@@ -304,8 +304,8 @@ impl Round<'_> {
     }
 }
 
-/// Converts a server answer. Tool calls are kept only if the prompt has tools; otherwise the answer
-/// has no text.
+/// Converts a server answer. If the prompt has no tools, tool calls are dropped, and an answer that
+/// consists only of calls is an answer without text.
 fn from_answer(answer: ChatAnswer, prompt: &GenerationRequest<'_>) -> Completion {
     let tool_calls = match prompt.text.tools() {
         Some(_) => answer.tool_calls,

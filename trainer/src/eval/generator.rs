@@ -187,8 +187,8 @@ impl Completion {
 }
 
 impl Constrainer {
-    /// Compiles each schema, equal ones only once. An error is the reason why a schema cannot be
-    /// enforced.
+    /// Compiles each schema. Equal schemas are compiled only once. An error is the reason why a
+    /// schema cannot be enforced.
     pub fn constraints(&self, schemas: &[&Value]) -> Vec<Result<TextConstraint, String>> {
         self.constraints_with(schemas, Formats::Annotated)
     }
@@ -349,8 +349,8 @@ impl Rounds {
         }
     }
 
-    /// Generates a round, when `n_done` loops have already ended, and reuses completions in
-    /// `journal`. Returns `None` if `watch` stopped the work.
+    /// Generates the completions of a round, and reuses completions in `journal`. `n_done` is the
+    /// number of loops that have already ended. Returns `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///

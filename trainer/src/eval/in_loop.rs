@@ -71,7 +71,7 @@ pub enum EvaluationOutcome {
 }
 
 impl Evaluator {
-    /// Returns `None` if the config disables evaluation.
+    /// Prepares the evaluations. Returns `None` if the config disables evaluation.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Evaluator {
         Ok(EvaluationOutcome::Done { metrics, files })
     }
 
-    /// The trained retriever, or the untrained one of the config.
+    /// The trained retriever, or the untrained retriever of the config.
     fn retriever<'a>(&'a self, trained: Option<&'a MiniLmEncoder>) -> Option<Retriever<'a>> {
         let is_trained = trained.is_some();
         let encoder = trained.or(self.untrained.as_ref())?;
@@ -187,8 +187,8 @@ fn selects_by_loss(config: &Config) -> bool {
         .is_ok_and(|metric| metric.names().any(|name| name == "loss"))
 }
 
-/// Prepares the examples whose loss is measured. Returns `None` if there are no rows; if their loss
-/// cannot be measured, it also logs a warning.
+/// Prepares the examples whose loss is measured. Returns `None` if there are no rows. If their loss
+/// cannot be measured, logs a warning and returns `None`.
 ///
 /// # Errors
 ///

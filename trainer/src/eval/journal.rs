@@ -385,7 +385,7 @@ mod tests {
                     .windows(4)
                     .position(|w| w == b"text")
                     .unwrap();
-                // The name of the field is first.
+                // The first match is the field name, and the text starts 7 bytes after it.
                 let position = start + position + 7;
                 bytes[position] = b'T';
             },

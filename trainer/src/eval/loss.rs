@@ -54,8 +54,8 @@ pub fn losses(
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
     let decoder = &decoder.concatenated();
     let mut losses = Vec::with_capacity(examples.len());
-    for together in group_for_passes(examples, &decoder.device()) {
-        for loss in pass_losses(decoder, together)? {
+    for group in group_for_passes(examples, &decoder.device()) {
+        for loss in pass_losses(decoder, group)? {
             losses.push(loss);
             let progress = GenerationProgress {
                 work: Work::MeasuringLoss,
@@ -87,13 +87,13 @@ fn group_for_passes<'a>(
             n_tokens <= max_tokens
         });
         let n = fits.count().clamp(remaining.len().min(1), remaining.len());
-        let (together, rest) = remaining.split_at(n);
+        let (group, rest) = remaining.split_at(n);
         remaining = rest;
-        (!together.is_empty()).then_some(together)
+        (!group.is_empty()).then_some(group)
     })
 }
 
-/// The losses of the examples of one forward pass.
+/// The loss of each example of one forward pass.
 fn pass_losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],

@@ -40,7 +40,7 @@ pub struct LocalPipelineGenerator<'a> {
     refused: RefCell<BTreeSet<String>>,
 }
 
-/// The identity of a model: everything except the prompts that its replies depend on.
+/// The identity of a model: everything that its replies depend on, except for the prompts.
 ///
 /// # Errors
 ///
@@ -166,8 +166,8 @@ impl<'a> LocalPipelineGenerator<'a> {
         let is_stopped = RefCell::new(false);
         let take = RefCell::new(take);
         let mut watch = |_: GenerationProgress| {
-            let goes_on = (take.borrow_mut())(None);
-            *is_stopped.borrow_mut() |= !goes_on;
+            let continues = (take.borrow_mut())(None);
+            *is_stopped.borrow_mut() |= !continues;
             !*is_stopped.borrow()
         };
         let mut finished = |idx: usize, written: &Completion| {
@@ -175,8 +175,8 @@ impl<'a> LocalPipelineGenerator<'a> {
                 number: numbers[idx],
                 result: result(written, lengths[idx]),
             };
-            let goes_on = (take.borrow_mut())(Some(reply));
-            *is_stopped.borrow_mut() |= !goes_on;
+            let continues = (take.borrow_mut())(Some(reply));
+            *is_stopped.borrow_mut() |= !continues;
             Ok(())
         };
         let completions = local.write(&requests, &streams, &mut watch, &mut finished)?;

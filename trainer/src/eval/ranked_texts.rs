@@ -106,12 +106,12 @@ impl RankedTexts {
 /// all of them.
 fn missing_documents_line(set: &PairSet, index: &[LocatedText], path: &Path) -> Option<String> {
     let known: HashSet<&str> = index.iter().map(|one| one.text.as_str()).collect();
-    let right: HashSet<usize> = (0..set.queries().len())
+    let relevant: HashSet<usize> = (0..set.queries().len())
         .flat_map(|query| set.relevant_documents(query).iter().copied())
         .collect();
     let documents = set.documents().iter().enumerate();
     let missing: Vec<(usize, &String)> = documents
-        .filter(|(number, text)| right.contains(number) && !known.contains(text.as_str()))
+        .filter(|(number, text)| relevant.contains(number) && !known.contains(text.as_str()))
         .collect();
     let (first, _) = missing.first()?;
     let plain = |text: &str| -> String {
@@ -130,12 +130,12 @@ fn missing_documents_line(set: &PairSet, index: &[LocatedText], path: &Path) -> 
         n => format!(" ({n} differ only in case or spaces)"),
     };
     Some(format!(
-        "retriever.eval: {} of {} right documents are not in {} with exactly this text{similar}, \
-         such as that of {}; they are added to its {} documents, which may thus contain \
-         duplicates: give rows the field \"document_id\" (the \"id\" of their document) or its \
-         exact text",
+        "retriever.eval: {} of {} relevant documents are not in {} with exactly this text{similar}, \
+         such as the document of {}; they are added to its {} documents, which may thus contain \
+         duplicates: give rows the field \"document_id\" (the \"id\" of their document) or the \
+         exact text of the document",
         missing.len(),
-        right.len(),
+        relevant.len(),
         path.display(),
         set.document_places()[*first],
         index.len()
@@ -178,9 +178,9 @@ mod tests {
         assert_eq!(line(&all), None);
         let line_text = line(&all[..1]).unwrap();
         for part in [
-            "2 of 3 right documents are not in d.jsonl",
+            "2 of 3 relevant documents are not in d.jsonl",
             "(1 differ only in case or spaces)",
-            "such as that of pairs.jsonl:b",
+            "such as the document of pairs.jsonl:b",
             "document_id",
         ] {
             assert!(line_text.contains(part), "{part}: {line_text}");

@@ -63,7 +63,7 @@ struct Record<P> {
 ///
 /// # Errors
 ///
-/// Reports of suites never fail.
+/// The report cannot be serialized, which never happens for reports of suites.
 pub fn report_files<R: Serialize, P: Serialize>(
     lines: LinesOf,
     report: &R,
@@ -105,7 +105,7 @@ pub fn report_files<R: Serialize, P: Serialize>(
 ///
 /// # Errors
 ///
-/// Reports of suites never fail.
+/// The metrics cannot be parsed or serialized, which never happens for reports of suites.
 pub fn with_fields(metrics: &[u8], fields: Map<String, Value>) -> Result<Vec<u8>, Error> {
     let mut report: Value = serde_json::from_slice(metrics).map_err(serialization_error)?;
     if let Some(known) = report.as_object_mut() {
@@ -126,7 +126,7 @@ pub fn ceilings_in(metrics: &Value) -> impl Iterator<Item = (&str, f64)> {
 ///
 /// # Errors
 ///
-/// Reports of suites never fail.
+/// The value cannot be serialized, which never happens for reports of suites.
 pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(serialization_error)
 }
@@ -135,7 +135,7 @@ pub fn json_value<T: Serialize>(value: &T) -> Result<Value, Error> {
 ///
 /// # Errors
 ///
-/// Reports of suites never fail.
+/// A value cannot be serialized, which never happens for reports of suites.
 pub fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<Vec<u8>, Error> {
     let mut lines = Vec::new();
     for item in items {

@@ -34,8 +34,7 @@ pub struct JoinedRows<'a> {
     pub ids: Vec<&'a str>,
     /// Whether IDs are file and line, as in `dev.jsonl:3`. The folder of the file is then ignored.
     pub are_places: bool,
-    /// Whether `eval.max_samples` dropped rows. Predictions for the dropped rows are then dropped,
-    /// too.
+    /// Whether `eval.max_samples` dropped rows. Predictions for these rows are then also dropped.
     pub are_limited: bool,
 }
 
@@ -133,8 +132,8 @@ pub fn join_saved<T>(
     if lines.is_empty() && !rows.ids.is_empty() && !unknown.is_empty() {
         let ids: Vec<&str> = unknown.iter().map(|(id, _)| id.as_str()).collect();
         return refused(format!(
-            "{}: none of its {n_saved} predictions belongs to these {} {what}: it has {}, the \
-                 {what} are {}; name the rows that it was made from with --data, or use predictions \
+            "{}: none of its {n_saved} predictions belongs to these {} {what}: their ids are {}, but the \
+                 ids of the {what} are {}; name other rows with --data, or use predictions \
                  for these rows",
             path.display(),
             rows.ids.len(),
@@ -186,7 +185,8 @@ fn duplicate_message(location: &str, id: &str, first: &str) -> String {
 /// Maps IDs to row indices.
 struct Keys<'a> {
     by_id: HashMap<&'a str, usize>,
-    /// Rows by file name and line, without the folder; `None` if several rows have the same.
+    /// Rows by file name and line, without the folder; `None` if several rows have the same name
+    /// and line.
     by_location: HashMap<&'a str, Option<usize>>,
     repeated: Option<&'a str>,
 }
@@ -316,8 +316,8 @@ mod tests {
             ),
             (
                 vec!["a:1", "a:2", "a:3", "a:4"],
-                "saved.jsonl: none of its 4 predictions belongs to these 2 rows: it has \"a:1\", \
-                 \"a:2\", \"a:3\", ..., the rows are \"b:1\", \"b:2\"",
+                "saved.jsonl: none of its 4 predictions belongs to these 2 rows: their ids are \"a:1\", \
+                 \"a:2\", \"a:3\", ..., but the ids of the rows are \"b:1\", \"b:2\"",
             ),
             (
                 vec![],

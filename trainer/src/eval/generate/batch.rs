@@ -41,7 +41,7 @@ struct Row {
     generation: Generation,
     constraint: Option<Constraint>,
     random: SeededRandom,
-    /// Last token.
+    /// The last selected token.
     token: u32,
     since: Instant,
     /// Number of tokens that still fit into the model's context.
@@ -111,7 +111,7 @@ impl<'a> Batch<'a> {
             let decode = || self.decoder.next_logits(cache, &tokens);
             (0, with_spinning_threads(&device, decode)?)
         };
-        // Checking only the first tokens is enough to detect a model that computes NaN.
+        // A model that computes NaN does so from the first token, so later tokens are not checked.
         if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(Error::NonFiniteLogits);
         }
@@ -120,7 +120,8 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    /// Ends prompts that leave no room in the context. They are last in the queue.
+    /// Ends prompts that leave no room in the context. They are at the end of the queue, which is
+    /// sorted by length.
     fn drop_overlong(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         while let Some(&prompt) = self.queue.back()
             && self.room_after(prompt) == 0

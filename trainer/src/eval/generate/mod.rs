@@ -161,9 +161,9 @@ impl StopStrings<'_> {
 pub struct Jobs<'a> {
     /// Token ids.
     pub prompts: &'a [Vec<u32>],
-    /// One per prompt, or empty.
+    /// The constraint of each prompt; empty if no prompt is constrained.
     pub constraints: &'a [Option<Constraint>],
-    /// The random stream of each prompt; by default its index.
+    /// The random stream of each prompt. If empty, each prompt uses its index.
     pub streams: &'a [u64],
     /// Stop strings.
     pub stop: Option<StopStrings<'a>>,

@@ -49,7 +49,7 @@ impl LocalGenerator<'_> {
         let mut first = |number: usize, written: &Completion| -> Result<(), Error> {
             let prompt = &prompts[number];
             let grammar = match prompt.constraint {
-                Some(TextConstraint::Grammar(held)) => Some(held),
+                Some(TextConstraint::Grammar(grammar)) => Some(grammar),
                 _ => None,
             };
             match grammar.and_then(|grammar| grammar.second_attempt(written, prompt.max_new_tokens))
@@ -84,8 +84,8 @@ impl LocalGenerator<'_> {
         Ok(Some(texts))
     }
 
-    /// Completes one prompt, with one attempt. `streamed` gets the whole text so far after each
-    /// token except the last. Returns `None` if `watch` stopped the work.
+    /// Completes one prompt in one attempt. After each token except the last, `streamed` gets the
+    /// whole text so far. Returns `None` if `watch` stopped the work.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl LocalGenerator<'_> {
         }
     }
 
-    /// Completes each prompt with one attempt.
+    /// Completes each prompt in one attempt.
     fn write_once(
         &self,
         prompts: &[PendingPrompt<'_>],
@@ -142,21 +142,21 @@ impl LocalGenerator<'_> {
         &self,
         mut observer: CompletionObserver<'_>,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        let (asked, stop) = (observer.prompts, observer.stop);
-        let longest = asked.iter().map(|one| one.prompt.max_new_tokens).max();
+        let (prompts, stop) = (observer.prompts, observer.stop);
+        let longest = prompts.iter().map(|one| one.prompt.max_new_tokens).max();
         let options = GenerationOptions {
             max_new_tokens: longest.unwrap_or(0),
             ..self.options.clone()
         };
-        let ids: Vec<Vec<u32>> = asked.iter().map(|one| one.ids.clone()).collect();
-        let constraints: Vec<_> = asked
+        let ids: Vec<Vec<u32>> = prompts.iter().map(|one| one.ids.clone()).collect();
+        let constraints: Vec<_> = prompts
             .iter()
             .map(|one| match one.prompt.constraint {
-                Some(TextConstraint::Grammar(held)) => held.constraint(one.rewritten),
+                Some(TextConstraint::Grammar(grammar)) => grammar.constraint(one.rewritten),
                 _ => None,
             })
             .collect();
-        let streams: Vec<u64> = asked.iter().map(|one| one.stream as u64).collect();
+        let streams: Vec<u64> = prompts.iter().map(|one| one.stream as u64).collect();
         let jobs = Jobs {
             prompts: &ids,
             constraints: &constraints,
@@ -169,11 +169,11 @@ impl LocalGenerator<'_> {
             not_finite::blame_weights(&self.base.files.weights, what)?;
         }
         let generations = generations?;
-        self.warn_of_overlong(asked, generations.as_deref().unwrap_or_default());
+        self.warn_of_overlong(prompts, generations.as_deref().unwrap_or_default());
         let to_completions = |generations: Vec<Generation>| {
-            let pairs = asked.iter().zip(&generations);
+            let pairs = prompts.iter().zip(&generations);
             pairs
-                .map(|(asked, generation)| asked.to_completion(generation, stop))
+                .map(|(prompt, generation)| prompt.to_completion(generation, stop))
                 .collect::<Result<Vec<_>, _>>()
         };
         generations.map(to_completions).transpose()
@@ -184,7 +184,7 @@ impl LocalGenerator<'_> {
         let pairs = prompts.iter().zip(generations);
         let overlong: Vec<&str> = pairs
             .filter(|(_, generation)| generation.finish == FinishReason::Context)
-            .map(|(prompts, _)| prompts.prompt.id)
+            .map(|(prompt, _)| prompt.prompt.id)
             .collect();
         if let Some(first) = overlong.first() {
             tracing::warn!(

@@ -1,11 +1,13 @@
-//! The suite calls: predicts the tool calls of conversation turns.
+//! The `calls` suite: predicts the tool calls of conversation turns.
 //!
 //! Each turn is prompted with the row's own history, so that a wrong answer affects only one turn.
-//! If the config flattens tools, the model sees flat tools and its arguments are nested again
-//! before scoring. The decision to question: a constrained evaluation only constrains turns whose
-//! reference contains calls. It measures which calls and arguments the model chooses when calls are
-//! required, as with a server's tool choice; an unconstrained evaluation measures also whether it
-//! calls at all.
+//! If the config flattens tools, the model sees flat tools, and the arguments of its calls are
+//! nested again before scoring.
+//!
+//! A constrained evaluation constrains only the turns whose reference contains calls. It therefore
+//! measures which calls and arguments the model chooses when calls are required, as with a server's
+//! tool choice. An unconstrained evaluation also measures whether the model calls at all. This
+//! choice is debatable.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -144,7 +146,7 @@ impl CallsSuite {
             )));
         }
         if turns.is_empty() {
-            return Err(nothing_to_ask(config, &rows, &skipped));
+            return Err(no_turns_error(config, &rows, &skipped));
         }
         remarks.extend(skipped.lines());
         if flattening.is_some() {
@@ -232,10 +234,10 @@ impl PredictedTurn {
             .as_deref()
             .map_or(&row.conversation, |flat| &flat.conversation);
         let message = &row.conversation.messages[item.message];
-        let text = item.gold.is_empty();
+        let has_no_calls = item.gold.is_empty();
         Self {
             prompt: item.prompt(conversation),
-            text: text.then(|| message.content.clone().unwrap_or_default()),
+            text: has_no_calls.then(|| message.content.clone().unwrap_or_default()),
             item,
             flat,
         }
@@ -267,7 +269,8 @@ impl PredictedTurn {
         }
     }
 
-    /// The calls of an answer: those parsed by a server, otherwise those in the text.
+    /// The calls of an answer, as parsed by the server if it parsed any, otherwise as parsed from
+    /// the text.
     fn answer(&self, prediction: &Prediction, report: &mut UnflattenReport) -> CallsAnswer {
         let answer = if prediction.tool_calls.is_empty() {
             read_calls(&prediction.prediction, &self.item.tools)
@@ -341,14 +344,14 @@ impl PromptSuite for CallsSuite {
 }
 
 /// The error for rows without a turn to predict.
-fn nothing_to_ask(config: &Config, rows: &[Row], skipped: &SkippedTurns) -> Error {
+fn no_turns_error(config: &Config, rows: &[Row], skipped: &SkippedTurns) -> Error {
     let why = match (rows.len(), skipped.lines()) {
         (0, _) => "data.eval has no rows".to_owned(),
-        (_, lines) if lines.is_empty() => "their rows have no assistant turns".to_owned(),
+        (_, lines) if lines.is_empty() => "the rows have no assistant turns".to_owned(),
         (_, lines) => lines.join("; "),
     };
     Error::NothingToEvaluate(format!(
-        "the suite calls needs assistant turns in rows with tools, but there are none \
+        "the calls suite needs assistant turns in rows with tools, but there are none \
          (data.format = \"{}\"): {why}",
         config.data.format
     ))
@@ -393,14 +396,14 @@ fn refuse_unread_template(template: &ChatTemplate) -> Result<(), Error> {
     };
     let name = template.origin().unwrap_or("of the model");
     Err(Error::Usage(format!(
-        "the suite calls cannot parse the calls that the chat template {name} writes, such as \
+        "the calls suite cannot parse the calls that the chat template {name} writes, such as \
          {:?}; set data.chat_template to a template that uses the format of one of the families \
          in docs/metrics.md, or leave the suite out",
         excerpt(&written)
     )))
 }
 
-/// Calls parsed from a text, and reasons for those that are malformed.
+/// Calls parsed from a text, and the reasons why other calls could not be parsed.
 #[derive(Debug)]
 pub struct WrittenCalls {
     /// Calls with nested arguments.
@@ -409,7 +412,7 @@ pub struct WrittenCalls {
     pub malformed: Vec<String>,
 }
 
-/// Parses the calls of `tools` in a text; `shown` is the flattened row that the model saw.
+/// Parses the calls of `tools` in a text. `row` is the flattened row that the model saw.
 pub fn written_calls(text: &str, tools: &[Value], row: &FlatToolRow) -> WrittenCalls {
     if tools.is_empty() {
         return WrittenCalls {

@@ -1,4 +1,4 @@
-//! Python for functions of models and benchmarks; each runs in its own sandbox.
+//! Runs Python functions from models and benchmarks, each in its own sandbox.
 
 use tooltune_sandbox::{Launcher, PythonRunner, Requirement, Sandbox};
 

@@ -28,7 +28,8 @@ pub(super) struct JudgeSummary {
     pub n: usize,
     /// Queries without a parsable verdict; they count as unsolved.
     pub n_unparsed: usize,
-    /// Those of them that the judge rejected or did not answer, although it answered others.
+    /// The number of these queries that the judge rejected or did not answer, although it answered
+    /// others.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_unanswered: usize,
 }
@@ -119,7 +120,7 @@ impl Judge {
         self.judged(ask(&self.endpoint, &self.options, &mut watch))
     }
 
-    /// Converts the progress of judging to that of a generation.
+    /// Converts the progress of judging to the progress of a generation.
     fn watching<'a>(
         &'a self,
         watch: &'a mut dyn FnMut(GenerationProgress) -> bool,

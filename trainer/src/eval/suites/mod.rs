@@ -1,7 +1,8 @@
-//! The suites: each is opened once, evaluated with any model, and scored again from its files.
+//! The suites. Each is opened once, evaluated with any model, and can be scored again from its
+//! files.
 //!
-//! A suite has an entry in `KINDS`, and a file or folder here if it is more than a
-//! [`RowSuite`](tooltune_suites::RowSuite); the registry of `tooltune_suites` describes it to other
+//! A suite has an entry in `KINDS`. It has a file or folder here if it is more than a
+//! [`RowSuite`](tooltune_suites::RowSuite). The registry of `tooltune_suites` describes it to other
 //! crates.
 
 mod agents;
@@ -72,7 +73,7 @@ fn named_means(suite: Suite, names: &[&str], value: impl Fn(&str) -> Option<Esti
     names.iter().filter_map(with_name).collect()
 }
 
-/// The means with intervals, one per line, starting with the one that selects checkpoints.
+/// The means with intervals, one per line. The metric that selects checkpoints by default is first.
 fn metrics_table(
     suite: &SuiteInfo,
     metrics: &Metrics,
@@ -107,7 +108,7 @@ impl SuiteResult {
             let fields = [("ceilings".to_owned(), json_value(&ceilings)?)];
             *metrics = with_fields(metrics, fields.into_iter().collect())?;
         }
-        self.table = beside_their_ceilings(&self.table, suite, ceilings);
+        self.table = with_gold_scores(&self.table, suite, ceilings);
         self.notes.extend(ceiling_notes(suite, ceilings));
         Ok(self)
     }
@@ -115,7 +116,7 @@ impl SuiteResult {
 
 /// Appends the score of the references to the lines of a table, if it is not the best possible.
 /// Markdown tables are left unchanged: they have no column for it.
-fn beside_their_ceilings(table: &str, suite: &SuiteInfo, ceilings: &[Ceiling]) -> String {
+fn with_gold_scores(table: &str, suite: &SuiteInfo, ceilings: &[Ceiling]) -> String {
     let line = |line: &str| {
         let name = line.split(' ').next().unwrap_or_default();
         let metric = name
@@ -158,7 +159,7 @@ pub struct EvalContext<'c> {
     pub generator: Option<Generator<'c>>,
     /// Ranks documents, for suites with a retriever.
     pub retriever: Option<Retriever<'c>>,
-    /// Has the completions of an interrupted evaluation, and saves new ones.
+    /// Contains the completions of an interrupted evaluation, and saves new ones.
     pub journal: Option<&'c mut Journal>,
     /// Saves files that must survive the failure of a judge.
     pub keep: &'c mut dyn FnMut(&Files) -> Result<(), Error>,
@@ -201,7 +202,7 @@ pub trait LoadedSuite: Debug {
         Vec::new()
     }
 
-    /// Whether the remarks belong to the result and are printed with it.
+    /// Whether the remarks are part of the result and are printed with it.
     fn remarks_are_results(&self) -> bool {
         false
     }
@@ -256,15 +257,15 @@ pub struct Opening<'o> {
     pub device: &'o Device,
     /// Purpose of opening the suite.
     pub purpose: Purpose,
-    /// Files of the command line, which override those of the settings.
+    /// Row files of the command line, which override the files of the settings.
     pub data: &'o [PathBuf],
     /// Rows of `data.eval`, if a run has already read them.
     pub rows: Option<&'o [Row]>,
 }
 
 impl<'o> Opening<'o> {
-    /// The files of a suite with its own table: those of the command line, else of the table, else
-    /// of `data.eval`.
+    /// The files of a suite with its own table: the files of the command line, otherwise the
+    /// table's own files, otherwise `data.eval`.
     ///
     /// # Errors
     ///
@@ -281,7 +282,7 @@ impl<'o> Opening<'o> {
 ///
 /// # Errors
 ///
-/// As `read`, which reads one file.
+/// Errors of `read`, which reads one file.
 fn read_samples<T>(
     files: &[PathBuf],
     eval: &EvalConfig,
@@ -289,9 +290,9 @@ fn read_samples<T>(
 ) -> Result<(Vec<T>, SampleFiles), Error> {
     let (mut samples, mut sample_files) = (Vec::new(), SampleFiles::default());
     for file in files {
-        let of_file = read(file)?;
-        sample_files.add(file, of_file.len());
-        samples.extend(of_file);
+        let file_samples = read(file)?;
+        sample_files.add(file, file_samples.len());
+        samples.extend(file_samples);
     }
     let limit = eval.max_samples.unwrap_or(usize::MAX);
     samples.truncate(limit);
@@ -319,7 +320,7 @@ struct SuiteKind {
     info: &'static SuiteInfo,
     /// Loads its samples and opens its services.
     open: fn(Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error>,
-    /// Compares two of its `metrics.json` as a table, if supported.
+    /// Compares two `metrics.json` of the suite in a table, if the suite supports this.
     change: Option<Change>,
 }
 
@@ -331,7 +332,7 @@ pub type Change = fn(&SavedMetrics<'_>, &SavedMetrics<'_>) -> Result<String, Err
 pub struct SavedMetrics<'f> {
     /// Name for messages.
     pub name: String,
-    /// Its text.
+    /// The content of the file.
     pub text: &'f str,
 }
 
@@ -339,7 +340,7 @@ pub struct SavedMetrics<'f> {
 ///
 /// # Errors
 ///
-/// Why the calls cannot be enforced.
+/// The reason why the calls cannot be enforced.
 pub(super) fn call_format(template: &ChatTemplate) -> Result<CallFormat, String> {
     calls::call_format(template)
 }
@@ -388,8 +389,8 @@ pub fn change_of(suite: Suite) -> Result<Change, Error> {
     })
 }
 
-/// Adds the tool runner to the operations of suites; `exec_dir` is a folder of functions, run in
-/// `sandbox`.
+/// Adds the tool runner to the operations of suites. `exec_dir` is a folder of functions, which run
+/// in `sandbox`.
 ///
 /// # Errors
 ///
@@ -431,7 +432,7 @@ impl LoadedSuites {
         for suite in &suites.0 {
             for remark in suite.remarks() {
                 let name = format!("{}: ", suite.suite());
-                // Some print their remarks with the results.
+                // Some remarks already start with the name of their suite.
                 let name = if remark.starts_with(&name) { "" } else { &name };
                 progress::print(&format!("{name}{remark}"));
             }
@@ -458,7 +459,7 @@ impl LoadedSuites {
         Ok(Self(suites.collect::<Result<_, _>>()?))
     }
 
-    /// Evaluates the suites without a language model with `retriever`; returns metrics, and files
+    /// Evaluates the suites with `retriever`, without a language model. Returns metrics, and files
     /// for a checkpoint.
     ///
     /// # Errors
@@ -490,7 +491,7 @@ impl LoadedSuites {
         self.0.iter().map(|suite| &**suite)
     }
 
-    /// The suites by name, with their number of samples.
+    /// The name of each suite, with its number of samples.
     pub fn sizes(&self) -> Vec<(&'static str, usize)> {
         let sizes = self.iter();
         sizes
@@ -529,7 +530,7 @@ mod tests {
         }];
         let table = "slot.mean  0.5000\nslot.strict_keys_accuracy  0.5000 [0.4, 0.6]\nn  8";
         assert_eq!(
-            beside_their_ceilings(table, slot, &ceilings),
+            with_gold_scores(table, slot, &ceilings),
             "slot.mean  0.5000\nslot.strict_keys_accuracy  0.5000 [0.4, 0.6]  gold 0.6250\nn  8"
         );
     }

@@ -1,4 +1,4 @@
-//! The suite nestful: questions answered by sequences of calls, or by loops of single calls.
+//! The `nestful` suite: questions answered by sequences of calls, or by loops of single calls.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -179,11 +179,11 @@ impl NestfulSuite {
     ///
     /// # Errors
     ///
-    /// There are no rows, or not one completion per row, or the tools cannot run at all.
+    /// There are no rows, the number of completions differs, or the tools cannot run at all.
     fn score_texts(&self, texts: Vec<Completion>) -> Result<SuiteResult, Error> {
         let completions: Vec<&str> = texts.iter().map(Completion::whole_text).collect();
         let (report, scores) =
-            score_rows(&self.rows, &completions, self.parser, &*self.tools).map_err(of_tools)?;
+            score_rows(&self.rows, &completions, self.parser, &*self.tools).map_err(tool_error)?;
         let by_file = self.files.measure_by_file(NestfulReport::NAMES, |range| {
             let report = NestfulReport::new(&scores[range])?;
             Ok(NestfulReport::NAMES.map(|name| report.value(name)))
@@ -237,7 +237,7 @@ impl NestfulSuite {
         let texts: Vec<String> = self.rows.iter().map(NestfulRow::completion).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let (report, _) =
-            score_rows(&self.rows, &texts, Parser::JsonList, &*self.tools).map_err(of_tools)?;
+            score_rows(&self.rows, &texts, Parser::JsonList, &*self.tools).map_err(tool_error)?;
         let ceilings = SUITE.ceilings(|name| report.value(name));
         Ok(self.ceilings.get_or_init(|| ceilings))
     }
@@ -250,14 +250,14 @@ impl NestfulSuite {
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Ended>>, Error> {
-        let begun = self.rows.iter().map(|row| ReactLoop::new(row, limits));
-        let mut loops: Vec<ReactLoop<'_>> = begun.collect();
+        let started = self.rows.iter().map(|row| ReactLoop::new(row, limits));
+        let mut loops: Vec<ReactLoop<'_>> = started.collect();
         let mut rounds = Rounds::new(loops.len());
         let mut endings = vec![Vec::new(); loops.len()];
         loop {
             for one in &mut loops {
                 while let ReactRequest::Run(sequence) = one.next() {
-                    one.feed_result(self.tools.run(&sequence).map_err(of_tools)?);
+                    one.feed_result(self.tools.run(&sequence).map_err(tool_error)?);
                 }
             }
             let mut pending = Vec::new();
@@ -378,9 +378,9 @@ impl PromptSuite for NestfulSuite {
             );
             return Ok(Constraints::default());
         };
-        let cutting = self.parser.stop_strings();
+        let stop_strings = self.parser.stop_strings();
         let options = GrammarOptions {
-            forbidden_substrings: cutting.iter().map(|text| (*text).to_owned()).collect(),
+            forbidden_substrings: stop_strings.iter().map(|text| (*text).to_owned()).collect(),
             ..GrammarOptions::default()
         };
         let tools: Vec<Vec<Value>> = self.rows.iter().map(NestfulRow::call_tools).collect();
@@ -454,8 +454,8 @@ fn warn_of_examples(set: &PromptSet, rows: &[NestfulRow], config: &NestfulConfig
     }
 }
 
-/// Converts an error of the tools; [`Error::Stopped`] if a signal stopped them.
-fn of_tools(error: NestfulError) -> Error {
+/// Converts an error of the tools, to [`Error::Stopped`] if a signal stopped them.
+fn tool_error(error: NestfulError) -> Error {
     let stopped = |source: &(dyn std::error::Error + 'static)| {
         matches!(source.downcast_ref(), Some(SandboxError::Stopped))
     };

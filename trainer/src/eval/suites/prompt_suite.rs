@@ -1,8 +1,8 @@
 //! Evaluates suites that ask one prompt per sample: requests, constraints, generation, journal, and
 //! scoring of saved predictions.
 //!
-//! Such a suite implements [`PromptSuite`] with its prompts and its scores. Suites whose samples need
-//! several texts, such as agents, implement [`LoadedSuite`] themselves.
+//! Such a suite implements [`PromptSuite`] with its prompts and its scores. Suites whose samples
+//! need several completions, such as agents, implement [`LoadedSuite`] themselves.
 
 use std::cell::OnceCell;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ use tooltune_terminal::GenerationProgress;
 
 /// A suite with one prompt per sample.
 pub(super) trait PromptSuite: Debug {
-    /// What is scored of a sample.
+    /// The answer to a sample, as it is scored.
     type Answer: Answer;
 
     /// Registry entry of the suite.
@@ -73,9 +73,9 @@ pub(super) trait PromptSuite: Debug {
     }
 }
 
-/// What a suite scores of a sample: a new completion, or a line of saved predictions.
+/// An answer to score, from a new completion or from a line of saved predictions.
 pub(super) trait Answer: Sized {
-    /// The answer that a completion gives to the sample with this id.
+    /// Converts the completion of the sample with this id to its answer.
     fn from_completion(id: &str, completion: Completion) -> Self;
 
     /// Reads an answer from a line of saved predictions.
@@ -111,7 +111,8 @@ impl Answer for Completion {
 pub(super) struct JoinBy {
     /// The plural noun for samples in messages.
     pub noun: &'static str,
-    /// Whether ids are positions in files, as `dev.jsonl:3`; the folder of the file is then ignored.
+    /// Whether ids are positions in files, such as `dev.jsonl:3`. The folder of the file is then
+    /// ignored.
     pub ids_are_positions: bool,
     /// The field of the id in published predictions, if it is not `id`.
     pub published_id: Option<&'static str>,
@@ -119,7 +120,7 @@ pub(super) struct JoinBy {
 
 /// Inputs for scoring a suite.
 pub(super) struct Scoring<'c> {
-    /// The samples that were generated without their constraint; `None` without constraints.
+    /// The samples that were generated without their constraint; `None` if nothing is constrained.
     pub unsupported: Option<&'c [Unsupported]>,
     /// Keeps files that must survive the failure of a judge.
     pub keep: &'c mut dyn FnMut(&Files) -> Result<(), Error>,
@@ -127,12 +128,12 @@ pub(super) struct Scoring<'c> {
     pub watch: &'c mut dyn FnMut(GenerationProgress) -> bool,
 }
 
-/// Settings shared by all of these suites.
+/// Settings that all suites with one prompt per sample share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PromptSettings {
     pub max_new_tokens: usize,
     pub constrained: bool,
-    /// Whether `eval.max_samples` leaves samples out.
+    /// Whether `eval.max_samples` is set, so that samples may be left out.
     pub is_limited: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The suite retrieval: ranks all documents for each query and measures the ranks of relevant ones.
+//! The `retrieval` suite: ranks all documents for each query and measures the ranks of relevant
+//! ones.
 
 use std::path::Path;
 

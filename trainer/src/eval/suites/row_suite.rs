@@ -1,4 +1,4 @@
-//! Evaluates a [`RowSuite`]: everything between the rows of its files and the result.
+//! Evaluates a [`RowSuite`]: reads its files, builds its prompts, and reports its scores.
 
 use std::cell::OnceCell;
 use std::fmt::Debug;
@@ -25,7 +25,7 @@ impl SuiteError for RowError {
     }
 }
 
-/// An answer of which only the output is scored.
+/// An answer that is scored by its output only.
 pub(super) trait RowAnswer: Answer + Serialize + Debug {
     /// The field of the id in published predictions, if it is not `id`.
     const PUBLISHED_ID: Option<&'static str>;

@@ -1,4 +1,4 @@
-//! The suite apibank: agent loops for level-3 samples, single turns for dialogues of levels 1 and
+//! The `apibank` suite: agent loops for level-3 samples, single turns for dialogues of levels 1 and
 //! 2.
 //!
 //! A file that begins with `[` has level-3 samples; any other file has dialogues. The decision to
@@ -31,7 +31,7 @@ pub(super) struct ApiBankBenchmark {
     catalogue: ApiCatalogue,
     tasks: Vec<AgentTask>,
     golds: Vec<Gold>,
-    /// The dialogues that the tasks are steps of; empty for level 3.
+    /// The dialogue steps that the tasks come from; empty for level 3.
     steps: Vec<DialogueStep>,
     files: SampleFiles,
 }
@@ -95,12 +95,12 @@ impl ApiBankBenchmark {
         Ok(suite)
     }
 
-    /// Reference calls whose arguments do not match the document of their API, each with its sample
-    /// and the mismatch; and the number of all reference calls.
+    /// Reference calls whose arguments do not match the document of their API, as messages with the
+    /// sample and the mismatch. Also returns the number of all reference calls.
     ///
-    /// The published samples have some: one cancels a switch by `device_id` although the document
-    /// requires `name`.
-    fn unusable_steps(&self) -> (Vec<String>, usize) {
+    /// Some published samples have such calls: one cancels a switch by `device_id` although the
+    /// document requires `name`.
+    fn mismatched_calls(&self) -> (Vec<String>, usize) {
         let mut misfits = Vec::new();
         let mut n_calls = 0;
         for (task, gold) in self.tasks.iter().zip(&self.golds) {
@@ -168,10 +168,10 @@ impl AgentBenchmark for ApiBankBenchmark {
         &self.tasks
     }
 
-    /// Reports reference calls that contradict the benchmark's own documents; they are scored
+    /// Reports reference calls that contradict the benchmark's own documents. They are scored
     /// unchanged.
     fn remark(&self) -> Option<String> {
-        let (misfits, n_calls) = self.unusable_steps();
+        let (misfits, n_calls) = self.mismatched_calls();
         let first = misfits.first()?;
         Some(format!(
             "{} of {n_calls} reference calls do not match the documents of their APIs; they are \

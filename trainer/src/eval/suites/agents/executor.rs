@@ -46,7 +46,7 @@ pub fn open_executor(
     })
 }
 
-/// Adds the global functions to the executor if the documents have them.
+/// Opens the executor, with the global functions if the documents have them.
 fn open_kind(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let (others, has_global_functions) = without_global_functions(catalogue)?;
     let executor = executor_of(config, &others)?;
@@ -56,7 +56,7 @@ fn open_kind(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Ex
     })
 }
 
-/// The executor of all documents except the global functions.
+/// Opens the executor of all documents except the global functions.
 fn executor_of(config: &GoatConfig, catalogue: &ApiCatalogue) -> Result<Box<dyn Executor>, Error> {
     let executor = &config.executor;
     match executor.kind {

@@ -1,4 +1,4 @@
-//! The suite goat: agents plan, call and answer the queries of trajectories.
+//! The `goat` suite: agents plan, call and answer the queries of trajectories.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -124,13 +124,13 @@ impl GoatBenchmark {
 struct Rankings {
     /// One entry per unique text.
     golds: Vec<RankedGold>,
-    /// How many of these texts occur first in each trajectory.
+    /// For each trajectory, the number of its texts that no earlier trajectory has.
     n_texts: Vec<usize>,
 }
 
 impl Rankings {
-    /// The mean recall over the texts of each trajectory, with their number; weighted by it they
-    /// give the means of the report.
+    /// For each trajectory, the mean recall over its texts and their number. The mean of these
+    /// values, weighted by the number of texts, is the mean of the report.
     fn of_trajectories(&self) -> Vec<Value> {
         let mut golds = self.golds.iter();
         let mean = |n: usize| {
@@ -193,7 +193,7 @@ impl AgentBenchmark for GoatBenchmark {
             .enumerate()
             .map(|(i, (trajectory, outcome))| {
                 let verdict = verdicts.map(|verdicts| verdicts[i].is_solved());
-                predictions_of(trajectory, outcome, verdict)
+                scored_prediction(trajectory, outcome, verdict)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
@@ -220,9 +220,9 @@ impl AgentBenchmark for GoatBenchmark {
     }
 }
 
-/// Scores an outcome by the judge's verdict, or without one by whether the answer contains the
-/// facts.
-fn predictions_of(
+/// Scores an outcome by the judge's verdict. Without a verdict, an outcome is correct if its answer
+/// contains the facts.
+fn scored_prediction(
     trajectory: &Trajectory,
     outcome: Outcome,
     verdict: Option<bool>,
@@ -230,12 +230,12 @@ fn predictions_of(
     let gold: Vec<Call> = trajectory.calls.iter().map(Call::from).collect();
     let pred: Vec<Call> = outcome.calls.iter().map(Call::from).collect();
     let facts = &trajectory.facts;
-    let holds = (!facts.is_empty()).then(|| answer_holds_facts(&outcome.response, facts));
+    let has_facts = (!facts.is_empty()).then(|| answer_holds_facts(&outcome.response, facts));
     let score = GoatScore::from_sample(&GoatSample {
         pred: &pred,
         gold: &gold,
         success: verdict
-            .or(holds)
+            .or(has_facts)
             .map(|is_solved| is_solved && is_answered(&outcome)),
         has_parse_error: !outcome.failures.is_empty(),
     })?;
@@ -256,11 +256,11 @@ fn predictions_of(
 fn gold_score(trajectory: &Trajectory) -> Result<GoatScore, GoatError> {
     let gold: Vec<Call> = trajectory.calls.iter().map(Call::from).collect();
     let facts = &trajectory.facts;
-    let holds = (!facts.is_empty()).then(|| answer_holds_facts(&trajectory.response, facts));
+    let has_facts = (!facts.is_empty()).then(|| answer_holds_facts(&trajectory.response, facts));
     GoatScore::from_sample(&GoatSample {
         pred: &gold,
         gold: &gold,
-        success: holds,
+        success: has_facts,
         has_parse_error: false,
     })
 }

@@ -63,7 +63,7 @@ pub(super) static APIBANK_KIND: SuiteKind = SuiteKind {
 
 impl SuiteError for GoatError {}
 
-/// A query.
+/// A query with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AgentTask {
     /// Unique id in the suite.
@@ -86,13 +86,13 @@ pub(super) struct AgentLoops {
     flat: Option<FlatDocuments>,
 }
 
-/// Resources of the loops.
+/// The generator, executor and journal of the loops.
 pub(super) struct Means<'a> {
     /// Generates completions.
     pub generator: Generator<'a>,
     /// Answers calls.
     pub executor: &'a mut dyn Executor,
-    /// Has the completions and call results of an interrupted evaluation, and saves new ones.
+    /// Contains the completions and call results of an interrupted evaluation, and saves new ones.
     pub journal: Option<&'a mut Journal>,
 }
 
@@ -232,8 +232,8 @@ impl AgentLoops {
         &self.limits
     }
 
-    /// Runs one loop per task; `None` if `watch` stopped the work. Completions and results in the
-    /// journal are reused and take no time.
+    /// Runs one loop per task. Returns `None` if `watch` stopped the work. Completions and results
+    /// from the journal are reused, and take none of a loop's time.
     ///
     /// # Errors
     ///
@@ -431,7 +431,8 @@ impl Calls<'_> {
         }
     }
 
-    /// The result of a call, from the journal if it has it; `None` if the work was stopped.
+    /// The result of a call, from the journal if it was saved there. Returns `None` if the work was
+    /// stopped.
     fn result(
         &mut self,
         requested: &RequestedCall<'_>,
@@ -449,7 +450,7 @@ impl Calls<'_> {
         };
         let Some(journal) = journal else {
             let result = call(self.executor);
-            return self.must_go_on().map(|()| result);
+            return self.check_executor().map(|()| result);
         };
         let called = json!([name, arguments]).to_string();
         let n = self.n_made[requested.loop_index];
@@ -464,7 +465,7 @@ impl Calls<'_> {
         let Some(result) = call(self.executor) else {
             return Ok(None);
         };
-        self.must_go_on()?;
+        self.check_executor()?;
         let record = Completion {
             text: json!([result.output, result.exception]).to_string(),
             finish_reason: "call".to_owned(),
@@ -479,7 +480,7 @@ impl Calls<'_> {
     }
 
     /// Fails if the executor cannot continue.
-    fn must_go_on(&self) -> Result<(), Error> {
+    fn check_executor(&self) -> Result<(), Error> {
         self.executor
             .fault()
             .map_or(Ok(()), |fault| Err(Error::Usage(fault)))

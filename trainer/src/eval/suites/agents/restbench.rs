@@ -1,4 +1,4 @@
-//! The suite restbench: agents answer queries with paths of endpoint calls.
+//! The `restbench` suite: agents answer queries with paths of endpoint calls.
 
 use serde::Serialize;
 use tooltune_agents::Outcome;
@@ -47,9 +47,9 @@ impl RestBenchBenchmark {
         let mut paths = Vec::new();
         let mut files = SampleFiles::default();
         for file in eval_files(config)? {
-            let of_file = import_restbench(file, &catalogue)?;
-            files.add(file, of_file.len());
-            paths.extend(of_file);
+            let file_paths = import_restbench(file, &catalogue)?;
+            files.add(file, file_paths.len());
+            paths.extend(file_paths);
         }
         let limit = config.eval.max_samples.unwrap_or(usize::MAX);
         paths.truncate(limit);

@@ -96,7 +96,7 @@ impl AgentSuite {
         Ok(loops)
     }
 
-    /// Judges and scores outcomes; `loops` are given if they were run now.
+    /// Judges and scores outcomes. `loops` is `None` for saved outcomes.
     ///
     /// Outcomes are saved before the judge runs, so that a failed judge does not cost a generation.
     fn score_outcomes(

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::eval::report_files::{METRICS_FILE, PREDICTIONS_FILE};
 use crate::eval::suites::{EvalContext, Purpose};
 
-/// Asks for the number of letters of a word; its measures are two of another suite.
+/// Asks for the number of letters of a word. Its two metrics are borrowed from another suite.
 #[derive(Debug)]
 struct Lengths;
 

@@ -1,8 +1,8 @@
 //! Flattens schemas for generation and nests the completions again for scoring.
 //!
-//! If a config flattens schemas, evaluation rows show flat ones. This module derives the flat forms
-//! again from the nested fields that rows keep for the metrics: the schemas to constrain
-//! completions, and the conversion back.
+//! If a config flattens schemas, the prompts of evaluation rows contain flat schemas, but the rows
+//! also keep the nested fields for the metrics. This module derives the flat schemas again from the
+//! nested fields. It uses them to constrain completions, and to nest completions before scoring.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) struct Unflattened {
     pub schemas: FlattenReport,
     /// The completions to score, in the order of the rows.
     pub completions: Vec<NestedCompletion>,
-    /// How many of them were malformed.
+    /// Counts of malformed completions.
     pub predictions: UnflattenReport,
 }
 

@@ -1,4 +1,4 @@
-//! The suite slot: converts texts to JSON under the schema of their row.
+//! The `slot` suite: converts texts to JSON that satisfies the schema of their row.
 //!
 //! Raw completions are saved next to the scores, so that scoring can be repeated without a model.
 
@@ -141,7 +141,7 @@ impl SlotSuite {
         })
     }
 
-    /// Scores completions in the order of the rows; flat ones are nested first.
+    /// Scores completions in the order of the rows. Flat completions are nested first.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl SlotSuite {
         result.with_ceilings(&SUITE, ceilings)
     }
 
-    /// The scores of the references as completions.
+    /// The scores of the references if they are scored like completions.
     fn gold_ceilings(&self) -> Result<Vec<Ceiling>, Error> {
         let fields = self.rows.iter().map(slot_fields);
         let fields = fields.collect::<Result<Vec<_>, Error>>()?;
@@ -305,7 +305,7 @@ pub(super) fn slot_fields(row: &Row) -> Result<&tooltune_rows::text::SlotRow, Er
     })
 }
 
-/// Rejects other rows: the suite slot is the default but scores only one format.
+/// Rejects rows of other formats. This suite is the default, but scores only one format.
 fn refuse_other_rows(config: &Config) -> Result<(), Error> {
     let format = config.data.format;
     let refused = |message: String| Err(Error::Usage(message));

@@ -1,4 +1,4 @@
-//! The suite toolqa: answers questions about tool outputs, directly or by generated functions.
+//! The `toolqa` suite: answers questions about tool outputs, directly or by generated functions.
 
 mod code;
 
@@ -179,7 +179,7 @@ impl ToolQaSuite {
         };
         let runner = self.code.as_ref().map(|code| code as &dyn CodeRunner);
         let run = score_predictions(&self.rows, predictions, &options, runner, &mut |n_done| {
-            watch(of_code(n_done, self.rows.len(), runner.is_some()))
+            watch(code_progress(n_done, self.rows.len(), runner.is_some()))
         });
         let run = match run {
             Err(ToolQaError::Stopped { .. }) => return Err(Error::Stopped),
@@ -333,8 +333,8 @@ fn schemas(config: &ToolQaConfig) -> Result<Schemas, ToolQaError> {
     folder.map_or(Ok(Schemas::Inferred), Schemas::read)
 }
 
-/// The progress of scoring, in which functions run if the setting needs it.
-fn of_code(n_done: usize, n_total: usize, runs: bool) -> GenerationProgress {
+/// The progress of scoring. `runs` is whether functions run in the sandbox.
+fn code_progress(n_done: usize, n_total: usize, runs: bool) -> GenerationProgress {
     GenerationProgress {
         work: Work::RunningCode,
         n_done,
