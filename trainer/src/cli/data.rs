@@ -89,8 +89,8 @@ pub struct FlattenArgs {
 /// How schemas are flattened; `unflatten` needs the same options.
 #[derive(Debug, Args)]
 pub struct FlatFormArgs {
-    /// Minimum number of numbered copies of the item fields that replace a list of objects; a row
-    /// with a longer list gets more copies. With 0, lists stay nested.
+    /// Minimum number of slots that replace a list of objects. Each slot is a numbered copy of the
+    /// item's fields. A row with a longer list gets more slots. With 0, lists stay nested.
     #[arg(long, default_value_t = 1)]
     pub slots: usize,
     /// Separator that joins the names on the path to a leaf.
@@ -338,7 +338,8 @@ pub enum ParameterTextName {
 pub enum OutputTextName {
     /// The description of the returned value, or the API's description if there is none
     Returned,
-    /// The API's description, for specifications that describe responses as "An album"
+    /// The API's description, for specifications that describe responses only as "An album" or the
+    /// like
     Description,
 }
 
@@ -407,7 +408,7 @@ pub struct PairsArgs {
 #[derive(Debug, Args)]
 pub struct StatsArgs {
     /// JSON Lines file of SLOT rows, trajectories, questions about tool outputs, tool outputs,
-    /// messages, or prompts with completions. The first row determines the kind.
+    /// messages, or prompts with completions. The first row determines the kind of rows.
     pub file: PathBuf,
     /// For trajectories: API documents, to count domains.
     #[arg(long)]

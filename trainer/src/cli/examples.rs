@@ -5,8 +5,8 @@ From rows to an adapter:
   tooltune init --preset slot --output my.toml    a commented config
   tooltune inspect my.toml                        supervised tokens
   tooltune plan my.toml                           checks; memory, steps, time
-  tooltune train my.toml                          trains; the same resumes
-  tooltune generate runs/slot --max-samples 3     what it writes
+  tooltune train my.toml                          trains or resumes
+  tooltune generate runs/slot --max-samples 3     prints completions
   tooltune eval runs/slot --output after          metrics and predictions
   tooltune report runs/slot                       one HTML page
   tooltune export runs/slot --output my-adapter   for PEFT and vLLM";
@@ -65,7 +65,7 @@ Examples:
 pub(super) const SCORE: &str = "\
 Examples:
   tooltune score predictions.jsonl > scores.jsonl
-  tooltune score --ops                            what can be computed";
+  tooltune score --ops                            lists the operations";
 
 pub(super) const SELECT: &str = "\
 Examples:

@@ -125,9 +125,9 @@ pub struct DataGoatArgs {
     /// Maximum number of calls in a task.
     #[arg(long, default_value_t = 4, conflicts_with = "seen_from")]
     pub max_calls: usize,
-    /// Reference edges, in the JSON Lines format of the stages; prints the precision and recall of
-    /// each stage. Edges that the file does not list count as wrong, unless some lines have
-    /// "holds": false; then they are not counted.
+    /// Reference edges, in the JSON Lines format of the stages. Prints the precision and recall of
+    /// each stage. Edges that the file does not list count as wrong. If some lines have "holds":
+    /// false, unlisted edges are not counted instead.
     #[arg(long, value_name = "FILE", conflicts_with = "seen_from")]
     pub true_edges: Option<PathBuf>,
     /// Maximum number of subgraphs to visit.
@@ -143,8 +143,8 @@ pub struct DataGoatArgs {
     /// subgraphs and call orders. All rows are written to test_seen.jsonl.
     #[arg(long, value_name = "RUN")]
     pub seen_from: Option<PathBuf>,
-    /// Tools, or APIs by full name, that only test_unseen.jsonl calls. By default they are drawn
-    /// from the tools that have few enough rows.
+    /// Tools, or APIs by full name, that only rows of test_unseen.jsonl call. By default they are
+    /// drawn from the tools that have few enough rows.
     #[arg(long, value_name = "TOOL", num_args = 1.., conflicts_with_all = ["seen_from", "unseen_share"])]
     pub hold_out: Vec<String>,
     /// Maximum share of rows in dev.jsonl.

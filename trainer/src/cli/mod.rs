@@ -266,8 +266,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub config: ConfigArgs,
-    /// Where to start: auto (the newest checkpoint, if any), never, best, or a checkpoint by its
-    /// step (such as 20), name or path.
+    /// Where to start: auto (the newest checkpoint, if any), never (from the beginning), best, or a
+    /// checkpoint by its step (such as 20), name or path.
     #[arg(long, default_value = "auto")]
     pub resume: String,
     /// Profile this many steps (10 by default), starting with the second. Writes a table by operation
@@ -319,8 +319,8 @@ pub struct EvalArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: TargetArgs,
-    /// Suite to evaluate. Default: the suite for the format of data.eval; the loss only if there is
-    /// no such suite.
+    /// Suite to evaluate. Default: the suite for the format of data.eval, or only the loss if there
+    /// is no such suite.
     #[arg(long, value_enum)]
     pub suite: Option<Suite>,
     /// Measure only the loss of the rows, without generating.
@@ -331,7 +331,7 @@ pub struct EvalArgs {
     #[arg(long)]
     pub predictions: Option<PathBuf>,
     /// Use an OpenAI-compatible server instead of the local model, such as vLLM with the exported
-    /// adapter. Give the URL before /chat/completions, as in http://localhost:8000/v1.
+    /// adapter. Give the part of the URL before /chat/completions, as in http://localhost:8000/v1.
     #[arg(long, value_name = "URL", conflicts_with = "predictions")]
     pub endpoint: Option<String>,
     /// Name of the model on the server.
@@ -368,8 +368,8 @@ pub struct GenerateArgs {
     /// last turn if there are none), last, all, or a number counted from 1 [default: calls]
     #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
     pub turn: Option<TurnChoice>,
-    /// Use this text instead of rows, with the prompt of training, and extract JSON by --schema. Use
-    /// - for standard input, without its final line break.
+    /// Extract JSON from this text by --schema, instead of from rows, with the prompt of training.
+    /// Use - for standard input, without its final line break.
     #[arg(long, value_name = "TEXT", requires = "schema",
           conflicts_with_all = ["data", "max_samples", "message", "prompt"])]
     pub text: Option<String>,
@@ -420,12 +420,12 @@ pub struct ChatArgs {
 /// Permission for calls that may change data.
 #[derive(Debug, Args)]
 pub struct AllowArgs {
-    /// For kind=http: also allow this method, in addition to GET, HEAD and OPTIONS, like
-    /// goat.executor.allow_methods; may be repeated or comma-separated.
+    /// For kind=http: allow this method in addition to GET, HEAD and OPTIONS, as
+    /// goat.executor.allow_methods does; may be repeated or comma-separated.
     #[arg(long, value_name = "METHOD", value_delimiter = ',')]
     pub allow_method: Vec<String>,
-    /// For kind=mcp: also allow this tool, although the server does not mark it as read-only, like
-    /// goat.executor.allow_tools; may be repeated; * allows all tools.
+    /// For kind=mcp: allow this tool even if the server does not mark it as read-only, as
+    /// goat.executor.allow_tools does; may be repeated; * allows all tools.
     #[arg(long, value_name = "TOOL")]
     pub allow_tool: Vec<String>,
 }
@@ -529,8 +529,8 @@ pub struct ReportArgs {
     /// Run directories, or the configs that they were trained with; several are shown side by side.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Folders of `tooltune eval --output`, shown under their names, such as base and best on test
-    /// rows, and files of `tooltune generate --output`. Requires a single run.
+    /// Folders of `tooltune eval --output` and files of `tooltune generate --output`, shown under
+    /// their names, for example base and best on test rows. Requires a single run.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     pub eval: Vec<PathBuf>,
     /// HTML file to write [default: report.html in the first run directory]

@@ -10,8 +10,8 @@ use super::extra_body;
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct GeneratorArgs {
-    /// Use this OpenAI-compatible server, such as vLLM, llama.cpp or a provider. Give the URL before
-    /// /chat/completions, as in http://localhost:8000/v1.
+    /// Use this OpenAI-compatible server, such as vLLM, llama.cpp or a provider. Give the part of
+    /// the URL before /chat/completions, as in http://localhost:8000/v1.
     #[arg(
         long,
         value_name = "URL",
@@ -66,8 +66,8 @@ pub struct PipelineArgs {
     /// Run only this stage, even if it is done. Earlier stages must be done.
     #[arg(long)]
     pub stage: Option<String>,
-    /// Repeat the requests of this stage that have no reply or a reply that cannot be parsed, even
-    /// if the stage is done.
+    /// Repeat the requests of this stage that have no reply or an unparsable reply, even if the
+    /// stage is done.
     #[arg(long, value_name = "STAGE", conflicts_with = "dry_run")]
     pub ask_again: Option<String>,
     /// Folder of prompts that replace the built-in prompts of the same names (configs/prompts).

@@ -45,13 +45,13 @@ pub struct StructureArgs {
     /// generated once more.
     #[arg(long)]
     pub free: bool,
-    /// Skip and count invalid rows. By default each gets an answer with its error, and the command
-    /// fails at the end.
+    /// Skip and count invalid rows. By default, an invalid row gets an answer with its error, and
+    /// the command fails at the end.
     #[arg(long)]
     pub skip_broken: bool,
-    /// Use a first model on this OpenAI-compatible server: rows then have a "prompt" instead of a text,
-    /// and the server's answer is structured. Give the URL before /chat/completions, as in
-    /// http://localhost:8000/v1.
+    /// Send the "prompt" of each row to a first model on this OpenAI-compatible server, and
+    /// structure its answer. Rows then need no text. Give the part of the URL before
+    /// /chat/completions, as in http://localhost:8000/v1.
     #[arg(
         long,
         value_name = "URL",
