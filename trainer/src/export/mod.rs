@@ -209,17 +209,17 @@ pub fn compatibility_table(checkpoint: &Path, base: &BaseModel) -> Result<String
 fn trained_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
     let adapter = load_adapter(checkpoint)?;
     let is_b = |name: &str| name.ends_with(".lora_B.weight");
-    let learned = adapter
+    let is_trained = adapter
         .tensors
         .iter()
         .any(|(name, tensor)| is_b(name) && tensor.values.iter().any(|&value| value != 0.0));
-    if learned && !is_untrained_pissa(&adapter) {
+    if is_trained && !is_untrained_pissa(&adapter) {
         Ok(adapter)
     } else {
         Err(Error::Usage(format!(
-            "{}: the products of its factors are zero, so the adapter changes nothing: this checkpoint \
-             is from the start of the run, and no later one was better; export another one, for example \
-             with --checkpoint last",
+            "{}: the adapter changes nothing, because B·A is zero in every module: this checkpoint is \
+             from the start of the run, and no later checkpoint was better; export another one, for \
+             example with --checkpoint last",
             checkpoint.display()
         )))
     }

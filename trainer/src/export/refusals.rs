@@ -18,7 +18,7 @@ use crate::modelfile::{ModelfileParts, modelfile};
 /// Exports that are refused or incomplete, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// Their options, such as `--to gguf --merged`.
+    /// Command-line options of the exports, such as `--to gguf --merged`.
     pub exports: &'static str,
     /// Whether the exports end with an error. Otherwise they are written, but incomplete.
     pub is_refused: bool,
@@ -29,8 +29,8 @@ pub struct Refusal {
 /// The exports of a merged model as GGUF.
 const MERGED_GGUF: &str = "--to gguf --merged and --to ollama";
 
-/// All refusals that follow from the settings and the files of the base. They come from the checks
-/// of the exports themselves.
+/// All refusals that follow from the settings and the files of the base. The exports themselves run
+/// the same checks.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::modelfile::must_write;
 
-/// Settings of the file and its server with which prompts equal those of training.
+/// Settings of a GGUF file and its server, so that prompts are the same as in training.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Served {
     /// Whether the server adds the BOS token before each prompt.
@@ -65,8 +65,8 @@ impl Served {
         added_token(base).filter(|_| self.adds_bos)
     }
 
-    /// The context size with which llama.cpp computes texts of at most `max_length` tokens as in
-    /// training; `None` if any size does.
+    /// The context size that makes llama.cpp compute texts of at most `max_length` tokens as in
+    /// training; `None` if every size does.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ pub(super) fn adapter_lines(base: &BaseModel, max_length: usize) -> Result<Vec<S
     if let (Some(bos), true) = (unwritten, base.files.is_gguf()) {
         lines.push(format!(
             "{}: llama.cpp adds {bos:?} before each prompt (tokenizer.ggml.add_bos_token), but the training \
-             chats were without it; serve with --override-kv tokenizer.ggml.add_bos_token=bool:false",
+             chats do not have it; serve with --override-kv tokenizer.ggml.add_bos_token=bool:false",
             base.path.display()
         ));
     }
@@ -230,8 +230,8 @@ fn context_line(base: &BaseModel, max_length: usize) -> Result<Option<String>, E
         ),
     };
     Ok(Some(format!(
-        "rope_scaling \"longrope\" has factors for texts of up to {context} tokens and others for longer \
-         ones: training chose them by the length of each text, and llama.cpp uses the factors for long texts \
-         once its context is larger; {advice}"
+        "rope_scaling \"longrope\" has different factors for texts of up to {context} tokens and for longer \
+         texts. Training chose the factors by the length of each text, but llama.cpp uses the factors for \
+         long texts whenever its context is larger than {context} tokens; {advice}"
     )))
 }

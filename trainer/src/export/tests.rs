@@ -179,7 +179,7 @@ fn read(file: &Path, prompt: &str) -> Vec<u32> {
 }
 
 /// The tokens that llama.cpp computes for a chat with the chat template of a file. If llama.cpp
-/// adds `bos` itself, it removes the one of the template.
+/// adds `bos` itself, it removes the `bos` that the template writes.
 fn llama_cpp_ids(file: &Path, chat: &[(Role, &str)]) -> Vec<u32> {
     let model = BaseModel::open(file, None).unwrap();
     let prompt = model
@@ -194,7 +194,7 @@ fn llama_cpp_ids(file: &Path, chat: &[(Role, &str)]) -> Vec<u32> {
     read(file, prompt.strip_prefix(&bos).unwrap_or(&prompt))
 }
 
-/// Exports the model for llama.cpp and Ollama, and compares the tokens of chats with those of
+/// Exports the model for llama.cpp and Ollama, and compares the tokens of chats with the tokens in
 /// training.
 fn check_prompts(base: &BaseModel, dir: &Path, name: &str) {
     let addition = addition(base);
@@ -251,7 +251,7 @@ fn chats_begin_as_in_training_for_any_template_and_tokenizer() {
             check_prompts(&folder, dir.path(), &format!("{name}-folder"));
             let gguf = as_gguf(&folder, &dir.path().join(format!("{name}.base.gguf")));
             check_prompts(&gguf, dir.path(), &format!("{name}-gguf"));
-            // With a template that differs from the template of the base.
+            // Use a template that differs from the template of the base.
             let other = if template == PLAIN {
                 &*bos_first
             } else {
