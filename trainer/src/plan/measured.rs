@@ -71,7 +71,7 @@ pub(super) const ENCODER: BlockWidths = BlockWidths {
     linear: 0.0,
 };
 
-/// Rows of the hidden size in f32 per token outside the blocks: the mean-pooling input, and
+/// f32 vectors of the hidden size per token outside the blocks: the mean-pooling input, and
 /// temporaries.
 pub(super) const ENCODER_STREAMS: f64 = 7.0;
 

@@ -161,8 +161,8 @@ fn evaluation_phases(
         parts.extend(retriever.clone());
         phases.push((GENERATION, parts));
     }
-    let learning = input.retriever.map(|retriever| &retriever.config);
-    if let Some(encoder) = learning
+    let trained_encoder = input.retriever.map(|retriever| &retriever.config);
+    if let Some(encoder) = trained_encoder
         .or(input.encoders.first())
         .filter(|_| evaluation.encodes)
     {
@@ -337,8 +337,8 @@ fn weight_bytes(input: &MemoryInput) -> f64 {
     base_weight_bytes(input.model, input.compute_dtype, input.trains_head())
 }
 
-/// Bytes of the base weights: packed weights are stored once, but a frozen head twice, once per
-/// direction.
+/// Bytes of the base weights. Packed weights are stored once, but a frozen head is stored twice,
+/// once per direction.
 pub(super) fn base_weight_bytes(
     model: &DecoderConfig,
     compute_dtype: ComputeDtype,

@@ -1,5 +1,5 @@
-//! Predicts the maximum needs of a run from its config and the model's shape, without reading its
-//! files.
+//! Predicts the maximum needs of a run from its config and the model's shape, without reading rows
+//! or weights.
 //!
 //! The rows are unknown: each micro-batch is assumed to have the maximum length, and the number of
 //! steps per epoch is not predicted.

@@ -40,7 +40,7 @@ pub struct Probe {
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// Runs the step.
+/// Runs and measures one training step.
 ///
 /// # Errors
 ///

@@ -239,10 +239,10 @@ pub fn plan_retriever(
         let mut lengths: Vec<usize> = all.map(|sentence| sentence.ids.len()).collect();
         lengths.extend(longest.iter().take(n_mined));
         largest_step_tokens = largest_step_tokens.max(lengths.iter().sum());
-        let together = training.mini_batch_size.unwrap_or(usize::MAX);
-        in_parts |= together < lengths.len();
+        let max_texts = training.mini_batch_size.unwrap_or(usize::MAX);
+        in_parts |= max_texts < lengths.len();
         largest = largest.larger(&lengths);
-        for part in lengths.chunks(together.min(lengths.len())) {
+        for part in lengths.chunks(max_texts.min(lengths.len())) {
             texts = texts.larger(part);
         }
     }
@@ -287,8 +287,8 @@ fn longest_documents(preparation: &RetrieverPreparation) -> Vec<usize> {
 
 /// A remark if mini-batches save hardly any memory.
 fn mini_batch_line(step_bytes: u64, whole_step_bytes: u64) -> Option<String> {
-    let is_spared = step_bytes as f64 <= (1.0 - MIN_SAVED_SHARE) * whole_step_bytes as f64;
-    (!is_spared).then(|| {
+    let saves_memory = step_bytes as f64 <= (1.0 - MIN_SAVED_SHARE) * whole_step_bytes as f64;
+    (!saves_memory).then(|| {
         format!(
             "retriever.mini_batch_size saves no memory: a step uses {} with it and {} with all its texts \
              at once, because the gradient and update of all parameters are larger; remove it to \
