@@ -133,8 +133,8 @@ fn definition(name: &str, stripped: &Stripped) -> String {
     text + "{{- else }}{{ . }}{{- end }}{{- end }}"
 }
 
-/// An action that prints a string literal. Unlike plain text, neighbouring tags do not strip its
-/// whitespace.
+/// An action that prints a string literal. Neighbouring tags strip whitespace from plain text, but
+/// not from the output of an action.
 fn go_print(text: &str) -> String {
     match text {
         "" => String::new(),

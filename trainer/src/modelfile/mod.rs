@@ -27,7 +27,7 @@ pub const MODELFILE: &str = "Modelfile";
 pub struct Modelfile {
     /// Content of the file.
     pub text: String,
-    /// Why there is no `TEMPLATE`, if so.
+    /// The reason if there is no `TEMPLATE`.
     pub lacks_template: Option<String>,
     /// Whether the chat template renders tools or tool calls, but the `TEMPLATE` does not.
     pub lacks_tools: bool,
@@ -79,8 +79,8 @@ impl Modelfile {
     }
 }
 
-/// Whether a `TEMPLATE` must write `bos` itself: because not every conversation begins with it, or
-/// because the part that writes the first one may be repeated.
+/// Whether a `TEMPLATE` must write `bos` itself. This is so if not every conversation begins with
+/// `bos`, or if the part that writes the first `bos` may be repeated.
 pub fn must_write(template: &ChatTemplate, bos: &str) -> bool {
     Turns::parse(template).is_ok_and(|turns| !turns.begin_with(bos))
 }

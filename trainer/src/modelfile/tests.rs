@@ -206,21 +206,21 @@ fn a_template_omits_only_the_token_that_the_server_adds() {
         )
     };
     let prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
-    // The template does not write it.
+    // The template does not write the token.
     assert_eq!(render(PLAIN, "<s>", false).1, prompt);
-    // The template writes it once, at the start.
+    // The template writes the token once, at the start.
     let first = format!("{{{{ bos_token }}}}{PLAIN}");
     assert_eq!(
         render(&first, "<s>", false),
         (false, format!("<s>{prompt}"))
     );
     assert_eq!(render(&first, "<s>", true), (false, prompt.to_owned()));
-    // It begins each turn, as in SmolLM2's template.
+    // The token begins each turn, as in SmolLM2's template.
     assert_eq!(
         render(PLAIN, "<|im_start|>", false),
         (true, prompt.to_owned())
     );
-    // It is written before each user turn.
+    // The token is written before each user turn.
     let turns = "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}{% endif %}\
                  [{{ m.content }}]{% endfor %}";
     assert_eq!(render(turns, "<s>", false), (true, "<s>[Hi]".to_owned()));

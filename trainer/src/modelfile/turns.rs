@@ -240,7 +240,7 @@ fn stripped(
 
 /// Renders the prompt of a conversation, as in training and evaluations.
 fn prompt(template: &ChatTemplate, conversation: &[(Role, &str)]) -> Result<String, String> {
-    let text = template.render_answer_prompt(&of_messages(conversation));
+    let text = template.render_answer_prompt(&to_conversation(conversation));
     text.map_err(describe_error)
 }
 
@@ -249,11 +249,11 @@ fn rendered(
     conversation: &[(Role, &str)],
     generation_prompt: GenerationPrompt,
 ) -> Result<String, String> {
-    let text = template.render(&of_messages(conversation), generation_prompt);
+    let text = template.render(&to_conversation(conversation), generation_prompt);
     text.map_err(describe_error)
 }
 
-fn of_messages(conversation: &[(Role, &str)]) -> Conversation {
+fn to_conversation(conversation: &[(Role, &str)]) -> Conversation {
     let messages = conversation.iter();
     let messages = messages.map(|(role, text)| Message::new(*role, *text));
     Conversation::new(messages.collect())

@@ -209,7 +209,7 @@ impl Template {
         template
     }
 
-    /// Parses nodes up to an `else` or `end`, and returns it also.
+    /// Parses nodes up to an `else` or `end`, which is returned with them.
     fn nodes(&mut self, pieces: &mut std::slice::Iter<'_, Piece>) -> (Vec<Node>, String) {
         let mut nodes = Vec::new();
         while let Some(piece) = pieces.next() {
