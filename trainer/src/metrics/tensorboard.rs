@@ -29,7 +29,7 @@ use tooltune_disk::appended::{Loss, detect_loss, write_again};
 
 use super::{MetricSink, Record};
 
-/// Curves under `tb/` in the run directory.
+/// Writes curves to `tb/` in the run directory.
 #[derive(Debug)]
 pub struct TensorBoardSink {
     writer: Option<WriterThread>,
@@ -142,7 +142,7 @@ fn write_all<W: Write>(
     let mut is_over = false;
     for record in records {
         match record {
-            // Hides the records of older files from this step on.
+            // The header of the file already hides older records from this step on.
             Record::Resumed(record) => is_over = record.is_over,
             Record::Step(record) => {
                 is_over = record.step >= total_steps;

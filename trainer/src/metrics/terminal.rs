@@ -103,8 +103,8 @@ impl TerminalSink {
 
     /// Updates the bar, also within a step. Without a terminal, only prints the estimated duration
     /// once.
-    pub fn update_progress(&mut self, update_progress: &ProgressUpdate) {
-        let is_within = update_progress.step.fract() > 0.0;
+    pub fn update_progress(&mut self, update: &ProgressUpdate) {
+        let is_within = update.step.fract() > 0.0;
         if is_within
             && self
                 .drawn
@@ -113,10 +113,10 @@ impl TerminalSink {
             return;
         }
         self.drawn = Some(Instant::now());
-        let prefix = prefix_text(update_progress, self.total_steps);
+        let prefix = prefix_text(update, self.total_steps);
         match &mut self.output {
             Output::Bar(bar) => {
-                bar.set_position((update_progress.step * PARTS) as u64);
+                bar.set_position((update.step * PARTS) as u64);
                 let used = prefix.chars().count() + BAR_COLUMNS + 4;
                 bar.set_message(fit_fields(
                     &self.details,
@@ -125,8 +125,8 @@ impl TerminalSink {
                 bar.set_prefix(prefix);
             }
             Output::Lines(output) => {
-                let is_due = update_progress.elapsed_secs >= FIRST_LINE_AFTER && !self.has_begun;
-                if is_due && update_progress.remaining_secs.is_some() {
+                let is_due = update.elapsed_secs >= FIRST_LINE_AFTER && !self.has_begun;
+                if is_due && update.remaining_secs.is_some() {
                     self.has_begun = true;
                     let _ = writeln!(output, "{prefix}");
                     let _ = output.flush();
@@ -203,7 +203,7 @@ impl MetricSink for TerminalSink {
                 }
             },
         };
-        let update_progress = ProgressUpdate {
+        let update = ProgressUpdate {
             step: step as f64,
             loss: Some(loss),
             elapsed_secs: timing.map_or(0.0, |timing| timing.elapsed_secs),
@@ -211,9 +211,9 @@ impl MetricSink for TerminalSink {
         };
         self.has_begun = true;
         match self.output {
-            Output::Bar(_) => self.update_progress(&update_progress),
+            Output::Bar(_) => self.update_progress(&update),
             Output::Lines(_) => {
-                let line = with_details(prefix_text(&update_progress, total), &self.details);
+                let line = with_details(prefix_text(&update, total), &self.details);
                 self.write(&line);
             }
         }
@@ -221,12 +221,12 @@ impl MetricSink for TerminalSink {
 }
 
 /// The most important values: step, loss, and remaining time.
-fn prefix_text(update_progress: &ProgressUpdate, total_steps: u64) -> String {
-    let mut text = format!("step {}/{total_steps}", update_progress.step as u64);
-    if let Some(loss) = update_progress.loss {
+fn prefix_text(update: &ProgressUpdate, total_steps: u64) -> String {
+    let mut text = format!("step {}/{total_steps}", update.step as u64);
+    if let Some(loss) = update.loss {
         text += &format!("  loss {loss:.4}");
     }
-    if let Some(secs) = update_progress.remaining_secs {
+    if let Some(secs) = update.remaining_secs {
         text += &format!("  eta {}", duration_text(secs));
     }
     text
@@ -301,13 +301,13 @@ fn retriever_details(record: &RetrieverRecord) -> Vec<String> {
         format!("{:.1} pairs/s", record.pairs_per_sec),
     ];
     if record.timing.is_none() {
-        fields.insert(0, format!("its step {}", record.retriever_step));
+        fields.insert(0, format!("retriever step {}", record.retriever_step));
     }
     fields
 }
 
-/// Table of an evaluation next to the previous one. Metrics that select the best checkpoint come
-/// first.
+/// Table of an evaluation, with the previous evaluation next to it. Metrics that select the best
+/// checkpoint come first.
 fn eval_text(
     record: &EvalRecord,
     total_steps: u64,
