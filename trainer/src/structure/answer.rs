@@ -29,7 +29,7 @@ pub struct Answer {
     /// The text of the first model, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Why the completion was generated without its schema, if so.
+    /// The reason if the completion was generated without its schema although constraints are on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforced: Option<String>,
     /// If the completion was generated again with limits on lists and strings: the limits and the
@@ -50,7 +50,7 @@ pub struct Violation {
     pub rule: String,
     /// JSON pointer to the value; empty for the root.
     pub path: String,
-    /// Requirement of the rule.
+    /// The requirement of the rule.
     pub message: String,
 }
 

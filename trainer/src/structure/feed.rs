@@ -234,9 +234,9 @@ impl Preparing {
         for one in read {
             let mut row = match one {
                 ReadItem::Done(fed) => {
-                    let goes_on = !matches!(fed, FeedItem::Failed(_));
+                    let continues = !matches!(fed, FeedItem::Failed(_));
                     to.send(fed)?;
-                    if goes_on {
+                    if continues {
                         continue;
                     }
                     return Ok(false);

@@ -41,8 +41,8 @@ use crate::eval::generator::{
 };
 use crate::eval::held::Rewritten;
 
-/// Maximum number of batches generated together. The last batch is not full; with 16 batches, this
-/// wastes little.
+/// Maximum number of batches generated together. Only the last batch is not full, so little is
+/// wasted with 16 batches.
 const MAX_BATCHES: usize = 16;
 /// Maximum bytes of the prompts that are generated together, to limit memory.
 const WINDOW_BYTES: usize = 32 << 20;
@@ -58,7 +58,7 @@ pub struct Structuring<'a> {
     local: LocalGenerator<'a>,
     /// Whether to skip rows that cannot be read instead of answering them.
     skips_broken: bool,
-    again: TextTemplate,
+    retry_template: TextTemplate,
 }
 
 /// A row in progress.
@@ -122,7 +122,7 @@ impl<'a> Structuring<'a> {
         Ok(Self {
             local,
             skips_broken,
-            again: TextTemplate::new(prompt.source, prompt.name, prompt.variables)?,
+            retry_template: TextTemplate::new(prompt.source, prompt.name, prompt.variables)?,
         })
     }
 
@@ -149,7 +149,7 @@ impl<'a> Structuring<'a> {
             failure: None,
         };
         let most = MAX_BATCHES * self.local.options.batch_size.max(1);
-        let begun = Instant::now();
+        let started = Instant::now();
         while !(stream.is_end && stream.jobs.is_empty()) {
             if !self.gather(&mut stream, most, watch)? {
                 return Ok(None);
@@ -160,7 +160,7 @@ impl<'a> Structuring<'a> {
             if !self.write(&mut stream, watch)? {
                 return Ok(None);
             }
-            stream.counts.seconds = begun.elapsed().as_secs_f64();
+            stream.counts.seconds = started.elapsed().as_secs_f64();
         }
         match stream.failure {
             Some(error) => Err(error),
@@ -263,8 +263,8 @@ impl<'a> Structuring<'a> {
         let stream_cell = std::cell::RefCell::new(&mut *stream);
         let mut watch = |progress: GenerationProgress| {
             let stream = stream_cell.borrow();
-            let goes_on = !stream.answers.is_closed();
-            watch(stream.progress(jobs.len(), progress.n_tokens)) && goes_on
+            let continues = !stream.answers.is_closed();
+            watch(stream.progress(jobs.len(), progress.n_tokens)) && continues
         };
         let mut finished = |idx: usize, completion: &Completion| {
             let mut stream = stream_cell.borrow_mut();
@@ -299,8 +299,8 @@ impl<'a> Structuring<'a> {
         let checked = check_completion(completion, flat, validator, self.local.options);
         let is = |reason: FinishReason| completion.finish_reason == reason.name();
         let met_a_limit = completion.rewritten == Some(Rewritten::Free);
-        let is_held = matches!(job.attempt, Attempt::Constrained) && !met_a_limit;
-        if is_held
+        let is_constrained = matches!(job.attempt, Attempt::Constrained) && !met_a_limit;
+        if is_constrained
             && is(FinishReason::Stop)
             && checked.violates_only_formats()
             && let Ok(prompt) = self.retry_prompt(row, &checked)
@@ -347,7 +347,7 @@ impl<'a> Structuring<'a> {
         if let Some(last) = conversation.messages.last_mut() {
             let prompt = last.content.take().unwrap_or_default();
             let values = [("prompt", prompt.as_str()), ("reason", &checked.reason())];
-            last.content = Some(self.again.render(&values)?);
+            last.content = Some(self.retry_template.render(&values)?);
         }
         let base = self.local.base;
         let rendered = TokenizedPrompt::from_messages(

@@ -142,7 +142,7 @@ impl Answers {
         Some(&self.partial.as_ref()?.path)
     }
 
-    /// Writes the complete file after all rows were answered, and removes the incomplete one.
+    /// Writes the complete file after all rows were answered, and removes the incomplete file.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ pub enum UpstreamReply {
         /// Whether the text was cut off at the token limit.
         is_cut: bool,
     },
-    /// There is no text, for this reason.
+    /// The first model returned no text, for this reason.
     Nothing(String),
 }
 
