@@ -368,8 +368,8 @@ pub struct GenerateArgs {
     /// last turn if there are none), last, all, or a number counted from 1 [default: calls]
     #[arg(long, value_name = "TURN", conflicts_with_all = ["text", "message", "prompt"])]
     pub turn: Option<TurnChoice>,
-    /// Extract JSON from this text by --schema, instead of from rows, with the prompt of training.
-    /// Use - for standard input, without its final line break.
+    /// Extract JSON from this text, by --schema and with the prompt of training, instead of using
+    /// rows. Use - for standard input, without its final line break.
     #[arg(long, value_name = "TEXT", requires = "schema",
           conflicts_with_all = ["data", "max_samples", "message", "prompt"])]
     pub text: Option<String>,

@@ -67,7 +67,7 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
     let texts = complete_all(&generator, &all, &constraints, options.max_new_tokens)?;
     if let Some(output) = &args.output {
         if output.exists() {
-            // The output is a device or a pipe. It may be the terminal, so no summary line is
+            // The output is a device or a pipe. It may be the terminal, so nothing else is
             // printed.
             return Ok(write_atomic(output, &json_lines(lines(&all, &texts))?)?);
         }
