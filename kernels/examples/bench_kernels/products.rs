@@ -1,5 +1,4 @@
-//! Matrix products: frozen layers (forward and backward), trained layers, and frozen layers with
-//! adapters.
+//! Matmuls: frozen layers (forward and backward), trained layers, and frozen layers with adapters.
 //!
 //! Shapes are `tokens in out`.
 

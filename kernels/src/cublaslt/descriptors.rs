@@ -1,4 +1,4 @@
-//! Describes a matrix product to cuBLASLt.
+//! Describes a matmul to cuBLASLt.
 //!
 //! The library is column-major: it sees a row-major matrix as its transpose. `d = a b` is therefore
 //! computed as `dᵀ = bᵀ aᵀ`, and the library's first factor is `b`.
@@ -63,7 +63,7 @@ pub(super) struct Places {
     pub(super) workspace: u64,
 }
 
-/// Algorithm and descriptors for products of one shape.
+/// Algorithm for products of one shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
 
@@ -285,8 +285,9 @@ fn find(shape: &ProductShape) -> Result<Algorithm, CublasError> {
 ///
 /// # Safety
 ///
-/// The addresses are matrices of the given shape and a workspace of the given size, on the device
-/// of the current context, which the stream belongs to. They stay valid until the product is done.
+/// The addresses point to matrices of the given shape and a workspace of the given size, on the
+/// device of the current context, which the stream belongs to. They stay valid until the product is
+/// done.
 ///
 /// # Errors
 ///

@@ -124,7 +124,7 @@ pub struct StackedAdapter {
     packed: PackedAdapter,
 }
 
-/// The factors packed for the CPU's products, in either dtype, once needed.
+/// The factors in either dtype, packed for the CPU's products when first needed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PackedAdapter {
     f32: Arc<PackedFactors<f32>>,
@@ -182,12 +182,12 @@ impl StackedAdapter {
         }
     }
 
-    /// Adds the `factors` cast to the dtype that products read: once for all stacks instead of in
-    /// each of them. Without autodiff.
+    /// Sets the factors already cast to the dtype that products read, so that one cast serves all
+    /// stacks. `rounded` must not be under autodiff.
     ///
     /// # Panics
     ///
-    /// If their number does not match the layout: a bug of the caller.
+    /// If the number of elements does not match the layout: a bug of the caller.
     #[must_use]
     pub fn with_rounded(self, rounded: Tensor<1>) -> Self {
         assert_eq!(
