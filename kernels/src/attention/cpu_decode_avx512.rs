@@ -30,7 +30,7 @@ const HEADS: usize = 4;
 ///
 /// The cache is read from memory, because a token reads all weights between two uses of it. The
 /// products therefore prefetch into L2 the rows that they read next and, past the end of a piece,
-/// those of the next piece. Nothing else is prefetched: a core can track about two dozen
+/// the rows of the next piece. Nothing else is prefetched: a core can track about two dozen
 /// outstanding lines, and prefetches from L2 to L1 would compete for them.
 const ROWS_AHEAD: usize = 48;
 

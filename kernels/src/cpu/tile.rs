@@ -41,7 +41,7 @@ pub(crate) struct TileJob {
         allow(dead_code, reason = "portable tiles do not prefetch")
     )]
     pub(crate) c_is_far: bool,
-    /// Data to prefetch meanwhile, because it is read next: the first byte, and the bytes per
+    /// Data that is read next, and that the tile prefetches: the first byte, and the bytes per
     /// depth.
     #[cfg_attr(
         not(target_arch = "x86_64"),

@@ -25,7 +25,7 @@ const ALGORITHM_BYTES: usize = size_of::<cublasLtMatmulAlgo_t>();
 thread_local! {
     /// One handle per server thread, hence per device, for the life of the thread.
     static HANDLE: OnceCell<cublasLtHandle_t> = const { OnceCell::new() };
-    /// Algorithms chosen for this thread's GPU model, including those of earlier processes; `None`
+    /// Algorithms chosen for this thread's GPU model, by this process and by earlier ones; `None`
     /// if the disk cache is disabled.
     static KEPT: RefCell<Option<Option<Lines<ALGORITHM_BYTES>>>> = const { RefCell::new(None) };
 }

@@ -21,7 +21,7 @@ use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
 /// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the
-/// device never also holds the f32 values, which are twice as large.
+/// device never has the f32 values, which are twice as large.
 fn dense(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Tensor<2> {
     let data = match dtype {
         ComputeDtype::F32 => TensorData::new(values, shape),

@@ -231,11 +231,11 @@ impl StackedAdapter {
     }
 
     /// Merges the adapters of all layers into one adapter of the concatenated output, so that two
-    /// products compute it: all A are stacked, and the B form a block-diagonal matrix. Rows of layers
-    /// without an adapter are zero.
+    /// products compute it: all A are stacked, and the B form a block-diagonal matrix. Rows of
+    /// layers without an adapter are zero.
     ///
-    /// For inference only, where wider products of few rows take no longer: factors are cast to
-    /// `dtype`. `None` if the layers have different scalings, or magnitudes.
+    /// For inference only: factors are cast to `dtype`, and for few rows, wider products take no
+    /// longer. `None` if the layers have different scalings, or magnitudes.
     pub(super) fn combined(&self, dtype: DType) -> Option<Self> {
         let layout = &self.layout;
         let scaling = layout.parts.first()?.scaling;
