@@ -110,8 +110,7 @@ pub fn record<W: Recordable>(
     client.graph_prepare().map_err(error)?;
     let started = Instant::now();
     let first = work.launch();
-    // `host_seconds` is the time until the host has launched all work; the second one includes the
-    // GPU.
+    // After the flush the host has launched all work; after the sync the GPU has finished it.
     let flushed = client.flush().map_err(error);
     let host_seconds = started.elapsed().as_secs_f64();
     let synced = device.sync();
