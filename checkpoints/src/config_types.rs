@@ -1,7 +1,7 @@
 //! The types that transformers declares for the fields of a `config.json`.
 //!
 //! transformers 5 refuses a config with a value of another type: `256.0` is not an `int`, and `1`
-//! is not a `float`. [`Family::config_types`] has the types of each family.
+//! is not a `float`. [`Family::config_types`] lists the types of each family.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -251,7 +251,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Name of the tensor.
         tensor: String,
-        /// Row-major index of the first such element.
+        /// Row-major index of the first element out of range.
         element_idx: usize,
         /// The value of that element.
         value: f32,
@@ -439,7 +439,7 @@ fn existing_checkpoints(steps: &[u64]) -> String {
     let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
     match steps.as_slice() {
         [] => "the run has no checkpoints".to_owned(),
-        steps => format!("the run has the checkpoints of steps {}", steps.join(", ")),
+        steps => format!("the run has checkpoints at steps {}", steps.join(", ")),
     }
 }
 

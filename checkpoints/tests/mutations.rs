@@ -21,8 +21,8 @@ use tooltune_checkpoints::{
     Adapter, HostTensor, MetricsFile, ModelFiles, PeftConfig, RunDir, Weights,
 };
 
-/// Maximum memory. The files have a few tens of kilobytes, and even a small header must not request
-/// more than this.
+/// Maximum memory. The files are a few tens of kilobytes long, and even a small header must not
+/// request more than this.
 const MAX_BYTES: u64 = 512 << 20;
 
 /// Lengths and counts at which file arithmetic tends to fail.
@@ -199,7 +199,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect(name)
 }
 
-/// Reads every tensor; unreadable tensors give errors.
+/// Reads every tensor and ignores errors.
 fn read_all(weights: &Weights) {
     for name in weights.names() {
         let _ = weights.read_f32(name);

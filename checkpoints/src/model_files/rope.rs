@@ -8,10 +8,10 @@
 //! `rope_parameters: { full_attention: { … }, sliding_attention: { rope_theta } }`, or
 //! `rope_local_base_freq` with the earlier format.
 //!
-//! A file may contain both. transformers 5.23 and this module then read only `rope_scaling`.
-//! Differences between the two are an error, because other programs read `rope_parameters`. Source:
-//! huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict` and
-//! `standardize_rope_params`.
+//! A file may contain both formats. transformers 5.23 and this module then read only
+//! `rope_scaling`. Differences between the two are an error, because other programs read
+//! `rope_parameters`. Source: huggingface/transformers 5.23, `modeling_rope_utils.py`,
+//! `convert_rope_params_to_dict` and `standardize_rope_params`.
 
 use std::path::Path;
 
@@ -238,7 +238,7 @@ fn theta(
     Ok(Some(theta.clone()))
 }
 
-/// Returns the table that transformers reads. Both tables no longer have a theta.
+/// Returns the table that transformers reads. `theta` was already removed from both tables.
 fn effective_table(
     path: &Path,
     old: Map<String, Value>,

@@ -2,10 +2,10 @@
 //!
 //! If the architecture rotates adjacent pairs, GGUF stores the rows of a query or key head as (i,
 //! half); Hugging Face stores (half, i). For linear attention, Hugging Face stores value heads as
-//! (key head, i), so those that share a key head are adjacent. GGUF stores them as (i, key head),
-//! so the keys can be repeated as a whole. A bias is treated as a matrix with one column. In an
-//! adapter, B has the rows of the projection and A its columns, and both are ordered like it.
-//! Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and
+//! (key head, i), so value heads that share a key head are adjacent. GGUF stores them as (i, key
+//! head), so that llama.cpp can repeat the sequence of key heads as a whole. A bias is treated as a
+//! matrix with one column. In an adapter, B has the rows of the projection and A its columns, in
+//! the same order. Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and
 //! `conversion/qwen.py`, `_LinearAttentionVReorderBase`.
 
 /// The order of rows or columns of a stored matrix.
@@ -107,8 +107,8 @@ impl HeadOrder {
     }
 }
 
-/// Reorders the rows of each head: row `i` of a head becomes its row `source_row(i, half)` in
-/// `values`, where `half` is half the number of rows of a head.
+/// Reorders the rows of each head: the new row `i` of a head is the row `source_row(i, half)` of
+/// the same head in `values`, where `half` is half the number of rows of a head.
 fn gather_head_rows(
     values: &[f32],
     shape: &[usize],

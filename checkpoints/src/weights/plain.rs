@@ -8,7 +8,7 @@ use super::source::SourceFile;
 use super::{HeadOrder, StoredValue, Weights};
 use crate::error::CheckpointError;
 
-/// Bytes read at once, so few that they are still in the L1 cache when they are converted.
+/// Bytes read at once: few enough to be still in the L1 cache when they are converted.
 const PLAIN_BYTES: usize = 1 << 15;
 
 /// Concatenated plain floating-point tensors.
