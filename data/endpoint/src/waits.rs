@@ -21,8 +21,8 @@ impl Backoff {
     }
 }
 
-/// The wait before the next attempt: the server's request, but at least the doubling wait, so a
-/// server that requests no wait is not retried at once.
+/// The wait before the next attempt: the wait that the server requests, but at least the doubling
+/// wait. A server that requests a wait of 0 is therefore not retried at once.
 pub(super) fn next_wait(
     backoff: &Backoff,
     n_failed: usize,
@@ -118,7 +118,7 @@ mod tests {
         let start = Instant::now();
         assert!(wait(Duration::from_millis(60), &AtomicBool::new(false)));
         assert!(start.elapsed() >= Duration::from_millis(60));
-        // This one would never end.
+        // Without the flag, this wait would never end.
         assert!(!wait(Duration::MAX, &AtomicBool::new(true)));
     }
 

@@ -223,7 +223,7 @@ impl TextsToRedact {
     }
 }
 
-/// The hit extended over the adjacent base64 characters, which share bits with the secret.
+/// Extends a hit over the adjacent base64 characters, which share bits with the secret.
 fn widen_hit(text: &str, hit: Range<usize>) -> Range<usize> {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let (before, after) = (&text.as_bytes()[..hit.start], &text.as_bytes()[hit.end..]);

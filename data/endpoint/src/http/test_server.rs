@@ -120,8 +120,8 @@ impl Drop for TestServer {
     }
 }
 
-/// A port without a listener, assigned to a service of 1988. A port that was free a moment ago may
-/// be used by another test's server.
+/// A port without a listener: it is assigned to a service of 1988. An unassigned free port would
+/// not do, because another test's server may use it a moment later.
 pub const CLOSED_PORT: u16 = 1;
 
 fn serve(
