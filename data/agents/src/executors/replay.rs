@@ -1,4 +1,4 @@
-//! Returns recorded results, such as those of API-Bank's 430 calls.
+//! Returns recorded results, such as the results of API-Bank's 430 calls.
 //!
 //! Arguments are first cast to the declared types as in API-Bank, and then looked up by their
 //! canonical form. The error of an unrecorded call lists the names of APIs and parameters, but
