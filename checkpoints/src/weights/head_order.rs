@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn counted(n: usize) -> Vec<f32> {
+    fn ascending(n: usize) -> Vec<f32> {
         (0..n).map(|i| i as f32).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn halves_alternate_as_in_the_converter() {
         // Two heads of four rows: (half, i) = 0..4 becomes 0, 2, 1, 3.
         let order = HeadOrder::HalvesInterleaved { n_heads: 2 };
-        let in_gguf_order = order.apply(counted(8), &[8]);
+        let in_gguf_order = order.apply(ascending(8), &[8]);
         assert_eq!(in_gguf_order, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
     }
 
@@ -177,9 +177,9 @@ mod tests {
         };
         let expected = [0.0, 1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
         let rows = HeadOrder::ValueRows(heads);
-        assert_eq!(rows.apply(counted(7), &[7]), expected);
+        assert_eq!(rows.apply(ascending(7), &[7]), expected);
         let columns = HeadOrder::ValueColumns(heads);
-        assert_eq!(columns.apply(counted(7), &[1, 7]), expected);
+        assert_eq!(columns.apply(ascending(7), &[1, 7]), expected);
         assert_eq!(rows.columns_only(), HeadOrder::AsIs);
         assert_eq!(columns.rows_only(), HeadOrder::AsIs);
         assert_eq!(columns.columns_only(), columns);
@@ -198,7 +198,7 @@ mod tests {
                 (HeadOrder::ValueRows(heads), [n, n_columns]),
                 (HeadOrder::ValueColumns(heads), [n_columns, n]),
             ] {
-                let values = counted(shape[0] * shape[1]);
+                let values = ascending(shape[0] * shape[1]);
                 prop_assert_eq!(&order.undo(order.apply(values.clone(), &shape), &shape), &values);
                 prop_assert_eq!(&order.apply(order.undo(values.clone(), &shape), &shape), &values);
             }

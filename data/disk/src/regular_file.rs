@@ -335,7 +335,7 @@ mod tests {
     }
 
     /// Each file type that can have a name in a folder, with its name in errors.
-    fn others(dir: &Path) -> Vec<(std::path::PathBuf, &'static str)> {
+    fn other_file_types(dir: &Path) -> Vec<(std::path::PathBuf, &'static str)> {
         let [fifo, socket, loose] = ["fifo", "socket", "loose"].map(|name| dir.join(name));
         pipe(&fifo);
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_path_that_is_not_a_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().expect("a folder");
-        for (path, kind) in others(dir.path()) {
+        for (path, kind) in other_file_types(dir.path()) {
             let is_link = kind.contains("link");
             let mut errors = vec![
                 is_there(&path).map(drop),
@@ -393,7 +393,7 @@ mod tests {
         );
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&victim, &link).expect("a link");
-        let mut refused = others(dir.path());
+        let mut refused = other_file_types(dir.path());
         refused.retain(|(_, kind)| !kind.contains("link"));
         refused.push((link, "a symbolic link"));
         refused.push((dir.path().join("loose"), "a symbolic link"));
