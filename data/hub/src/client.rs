@@ -154,7 +154,7 @@ pub(crate) fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h 
 pub(crate) enum Failure {
     /// The connection failed.
     Fault(HttpFault),
-    /// An error status.
+    /// The reply has an error status.
     RefusedReply(Box<RefusedReply>),
     /// An error that retries cannot fix.
     Final(HubError),

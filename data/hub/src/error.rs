@@ -396,7 +396,7 @@ impl HubError {
 /// Maximum names in a message.
 const N_LISTED: usize = 5;
 
-/// `: it has a, b and 3 more`, or an empty string.
+/// Formats names as `: it has a, b and 3 more`; empty without names.
 pub(crate) fn name_list(verb: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
