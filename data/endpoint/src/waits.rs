@@ -64,7 +64,7 @@ pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     Some(Duration::from_secs_f64(secs.clamp(0.0, YEAR)))
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Parses a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn parse_date(text: &str) -> Option<OffsetDateTime> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -248,7 +248,7 @@ impl HttpExecutor {
     }
 }
 
-/// `METHOD /path`.
+/// Formats an operation as `METHOD /path`.
 fn endpoint(operation: &ApiOperation) -> String {
     format!("{} {}", operation.document.method, operation.path)
 }
@@ -358,7 +358,7 @@ fn catalogue(operations: &[ApiOperation]) -> Result<ApiCatalogue, HttpConfigErro
         .map_err(|error| bad_documents(format!("is refused: {error}")))
 }
 
-/// `404 Not Found`.
+/// Formats a status, such as `404 Not Found`.
 pub(crate) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),

@@ -21,13 +21,13 @@ const MAX_REQUEST_BYTES: u64 = 64 << 20;
 /// A received request.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// For example `POST`.
+    /// The method, such as `POST`.
     pub method: String,
     /// Path and query, still encoded.
     pub target: String,
-    /// By lower-case name.
+    /// The headers, by lower-case name.
     pub headers: HashMap<String, String>,
-    /// As sent.
+    /// The body as sent.
     pub body: String,
     /// The body, if it is not text.
     pub bytes: Vec<u8>,
