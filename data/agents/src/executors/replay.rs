@@ -157,7 +157,7 @@ pub fn missing_argument<'a>(
     missing.map(|parameter| parameter.name.as_str())
 }
 
-/// `it takes user_name (str), time (str)`.
+/// Describes the parameters, such as `it takes user_name (str), time (str)`.
 pub fn describe_parameters(document: &ApiDocument) -> String {
     let describe = |parameter: &ApiParameter| match parameter.kind.as_str() {
         "" => parameter.name.clone(),
