@@ -172,7 +172,7 @@ fn body(spec: Spec<'_>, operation: &Part<'_>) -> Result<Option<OperationBody>, T
     }))
 }
 
-/// The parameters of the operation, which take precedence, followed by those of the path item.
+/// The parameters of the operation, which take precedence, then the parameters of the path item.
 fn parameters(
     spec: Spec<'_>,
     item: &PathItem<'_>,
