@@ -20,6 +20,7 @@ use crate::error::TemplateError;
 /// Names that other programs pass to templates, or that Jinja2 itself defines.
 ///
 /// # Source
+///
 /// transformers 5.23, `apply_chat_template` (its parameters, and the special tokens that it passes
 /// to the template) and `_compile_jinja_template`; Jinja2 3.1, `defaults.DEFAULT_NAMESPACE` and its
 /// reserved words.
