@@ -21,9 +21,9 @@ const MAX_FIT_LEVELS: usize = 3;
 /// The schema is followed into nested objects, array items (`items`, `prefixItems`), values under
 /// `patternProperties` and `additionalProperties`, `allOf`, `anyOf`, `oneOf`, and local references
 /// (`#/$defs/...`, or any pointer into the same schema; up to draft 7, keywords next to `$ref` are
-/// An object from `const` or `enum` keeps the order written there. Keys that the schema does not
-/// declare come after the declared keys: first the required keys, then the others in their original
-/// order. Values never change, and an unresolvable reference is ignored.
+/// ignored). An object from `const` or `enum` keeps the order written there. Keys that the schema
+/// does not declare come after the declared keys: first the required keys, then the others in their
+/// original order. Values never change, and an unresolvable reference is ignored.
 pub fn order_by_schema(gold: &Value, schema: &Value) -> Value {
     Orderer::new(schema).order_value(gold, &[schema])
 }

@@ -47,8 +47,7 @@ impl ChatTemplate {
     ///   For the first turn of the completion, the whole prompt is compared; if `turns` selects
     ///   other turns, the same applies to the last of them. For all other turns, only the part
     ///   after the previous message is compared
-    /// - the template leaves out a thought in the content of a located turn, or adds another
-    ///   thought
+    /// - the template leaves out a thought in the content of a located turn, or adds a thought
     /// - the template leaves out a part of a message whose turn is located
     /// - it leaves out the whole content of a system, user or tool message
     /// - it leaves out a call, or a call's name or arguments, in any message
@@ -196,7 +195,7 @@ impl<'a> MarkedRendering<'a> {
             let marked_text = template.execute(conversation, messages, GenerationPrompt::Omit);
             let is_too_much =
                 |error: &TemplateError| matches!(error.fault(), TemplateError::TemplateBudget(_));
-            // A rendering with another marking would exceed the limit too.
+            // Another marking would also exceed the limit.
             if marked_text.as_ref().is_err_and(is_too_much) {
                 break;
             }
@@ -420,8 +419,7 @@ impl<'a> MarkedRendering<'a> {
     /// thought before it.
     fn check_thoughts(&self, message: usize) -> Result<(), TemplateError> {
         let content = self.conversation.messages[message].content.as_deref();
-        // Most messages have no thought, and finding the text before a message requires a
-        // rendering.
+        // Most messages have no thought, and finding the text before one requires a rendering.
         let content = content.filter(|content| thought::has_thought_tags(content));
         let is_content = |mark: &&Mark| {
             let piece = self.table.piece(mark.number);

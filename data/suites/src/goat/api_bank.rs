@@ -7,7 +7,7 @@
 //! the benchmark's own retriever, is ignored.
 //!
 //! Correctness is the precision of calls over the whole data set. Sample accuracy is the fraction
-//! of samples without errors. The table in GOAT's comparison mixes the two.
+//! of samples without errors. The published table that GOAT is compared with mixes the two.
 
 use tooltune_agents::AttemptedCall;
 use tooltune_apis::GoldCall;

@@ -94,8 +94,8 @@ pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
 fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut Vec<String>) {
     match value {
         PyValue::Text(text) => match reference(text) {
-            // A text that starts and ends like a reference may contain two references: `$var1.a$ -
-            // $var2.a$`.
+            // A text that starts and ends like a reference may contain two references, such as
+            // `$var1.a$ - $var2.a$`.
             Some(content) if !content.contains('$') => {
                 labels.extend(label(content).map(str::to_owned));
             }

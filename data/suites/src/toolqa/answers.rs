@@ -101,9 +101,9 @@ pub fn contains(metric: AnswerMetric, gold: &str, pred: &str) -> bool {
 
 /// Whether the answer contains exactly one number, which equals the gold number (our own metric).
 ///
-/// Thousands separators are removed first. A gold number without a fraction must be equal. Any
-/// other gold number may differ by 0.01 or 0.5 %, whichever is larger. A gold answer without a
-/// number is never matched.
+/// Thousands separators are removed first. If the gold number has no fraction, the number in the
+/// answer must be equal to it. Otherwise it may differ by 0.01 or 0.5 %, whichever is larger. A gold
+/// answer without a number is never matched.
 pub fn number_strict(gold: &str, pred: &str) -> bool {
     let (gold, pred) = (
         remove_thousands_separators(gold),

@@ -206,7 +206,7 @@ fn a_refused_sample_has_no_verdict_and_the_others_are_judged() {
 
 #[test]
 fn the_caller_can_stop_judging_and_invalid_options_are_refused_first() {
-    // The server answers the second request only some time after the work was stopped.
+    // After its first answers, the server waits until some time after the work was stopped.
     let is_ended = Arc::new(AtomicBool::new(false));
     let ended = is_ended.clone();
     let server = chat_server(move |request, number| {
