@@ -351,7 +351,7 @@ fn a_run_can_be_extended_but_not_shortened() {
     };
     let longer = train("train.max_steps=6");
     for expected in [
-        "run is made longer at step 4 of 6",
+        "run is extended at step 4 of 6",
         "train.max_steps: 4 -> 6",
         "jumps back up",
     ] {

@@ -218,7 +218,7 @@ fn trained_adapter(checkpoint: &Path) -> Result<Adapter, Error> {
     } else {
         Err(Error::Usage(format!(
             "{}: the products of its factors are zero, so the adapter changes nothing: this checkpoint \
-             is from the start of the run, and no later one was better; export another one, for example \
+             is from the start of the run, and no later one was better; export another checkpoint, for example \
              with --checkpoint last",
             checkpoint.display()
         )))
