@@ -17,7 +17,7 @@ use super::layers::Mixer;
 use super::linear_attention::LinearShape;
 use tooltune_terminal::Counted;
 
-/// Name and shape of every tensor that a checkpoint of this shape must have.
+/// Name and shape of every tensor that a checkpoint with this config must have.
 pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![
@@ -150,8 +150,8 @@ pub fn load_decoder(
     load(config, weights, compute_dtype, device, None)
 }
 
-/// A function that changes the weight of a projection before it is stored; it gets the name of the
-/// weight.
+/// A function that changes the weight of a projection before the weight is stored. Its first
+/// argument is the name of the weight.
 pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
 
 /// Like [`load_decoder`], but applies `change` to the weight of each projection.
@@ -197,6 +197,7 @@ fn load(
             reader.block(layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
+    // Dividing the final norm's weight by `logits_scaling` divides all logits by it.
     Ok(Decoder {
         config: config.clone(),
         embed_tokens,
