@@ -204,7 +204,7 @@ impl Decoder {
         hidden
     }
 
-    /// Computes one new token per row and returns its logits, `[b, v]`, f32 or bf16.
+    /// Computes one new token per row and returns its logits, `[b, v]`, f32.
     ///
     /// On a GPU, the result overwrites the logits of the previous token.
     ///

@@ -123,7 +123,7 @@ impl RetrieverPreparation {
         if let Some((n, n_all)) = self.n_trained_queries {
             lines.push(format!(
                 "{n} of {n_all} queries of retriever.eval are also in retriever.train: their \
-                 metrics do not show how well unseen queries work"
+                 metrics do not apply to unseen queries"
             ));
         }
         match self.order.n_joined(0) {
