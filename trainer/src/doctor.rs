@@ -253,7 +253,7 @@ fn cuda(device: Device) -> Vec<Finding> {
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
     let libraries = [
-        (Library::CublasLt, "cuBLASLt", "matrix products", "cublas"),
+        (Library::CublasLt, "cuBLASLt", "matmuls", "cublas"),
         (Library::Cudnn, "cuDNN", "attention", "cudnn"),
     ];
     libraries
