@@ -99,7 +99,7 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
     }
 }
 
-/// Replaces `data.format = "auto"` by the format of the first row of each file, so that a checked
+/// Replaces `data.format = "auto"` with the format of the first row of each file, so that a checked
 /// config contains the format and the settings derived from it. If no file exists, the format stays
 /// "auto"; the code that reads rows reports missing files by name.
 fn format(config: &mut Config, has_model: bool, findings: &mut Findings) -> Option<RecognisedFile> {

@@ -249,7 +249,7 @@ struct Reading {
     is_for_evaluation: bool,
 }
 
-/// Completes the settings: replaces Hub names by paths, sets derived defaults, and checks the
+/// Completes the settings: replaces Hub names with paths, sets derived defaults, and checks the
 /// rules.
 fn complete(
     config: &mut Config,

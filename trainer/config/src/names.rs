@@ -1,4 +1,4 @@
-//! Replaces Hub names in a config by local paths, before other checks.
+//! Replaces Hub names in a config with local paths, before other checks.
 //!
 //! A string is a path if that path exists. A resumed run uses the commits with which it started,
 //! even if a branch has moved since; the lock in its directory records them.
@@ -65,7 +65,7 @@ pub(crate) fn name_of(setting: &str, text: &str) -> Result<Option<HubName>, HubE
     Ok(name.filter(|_| text.starts_with("hf://") || !is_here))
 }
 
-/// Replaces names by paths.
+/// Replaces names with paths.
 pub(super) fn resolve(config: &mut Config, findings: &mut Findings, names: Names) {
     // Paths from a config file are UTF-8, so they can be serialized.
     let mut settings = settings_of(config).unwrap_or_default();

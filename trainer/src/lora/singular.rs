@@ -114,7 +114,8 @@ impl Matrix<'_> {
         for _ in 0..iterations {
             basis = project(&orthonormalize(project_back(&basis)));
         }
-        // `small` is `Qᵀ W`. Its left singular vectors are the coordinates of W's in the basis Q.
+        // `small` is `Qᵀ W`. Multiplied by Q, its left singular vectors are the left singular
+        // vectors of W.
         let small = project_back(&basis);
         let small_left = largest_vectors(n, n, random, |x| {
             let mut sum = vec![0.0; self.columns];

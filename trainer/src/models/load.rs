@@ -197,11 +197,11 @@ fn load(
             reader.block(layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    // Dividing the final norm's weight by `logits_scaling` divides all logits by it.
     Ok(Decoder {
         config: config.clone(),
         embed_tokens,
         blocks,
+        // Dividing the norm's weight by `logits_scaling` divides all logits by it.
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
         trained: TrainedMatrices::default(),

@@ -72,7 +72,7 @@ pub enum RopeScaling {
     },
 }
 
-/// What a scaling depends on, apart from its table in the file.
+/// The inputs that determine a scaling, apart from its table in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The whole file.

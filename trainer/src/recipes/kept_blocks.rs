@@ -81,7 +81,7 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
 /// Bytes per token that a linear-attention block keeps on a GPU if its steps run as separate
 /// operations. The factors were counted tensor by tensor.
 ///
-/// The convolution input is kept in the compute dtype. Kept in f32 are:
+/// The convolution input is kept in the compute dtype. The following values are kept in f32:
 ///
 /// - three tensors of the convolution's width, before and after the norms of queries and keys
 /// - queries and keys of each value head in chunks, and one state per chunk

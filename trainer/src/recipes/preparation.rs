@@ -297,7 +297,7 @@ fn check_split(config: &Config, split: Option<&SplitRecord>) -> Result<(), Error
 }
 
 /// Refuses rows longer than the model's context. Training beyond the context would only add noise,
-/// and generation stops before its end.
+/// and generation never exceeds the context.
 fn check_context(examples: &Examples, context: usize) -> Result<(), Error> {
     let lengths = examples.lengths().iter().enumerate();
     let longest = lengths.max_by_key(|(_, length)| length.n_tokens);

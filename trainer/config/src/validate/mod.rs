@@ -356,7 +356,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks what the training and evaluation of a retriever require in other tables.
+    /// Checks the settings in other tables that training and evaluating a retriever require.
     fn retriever_needs(&mut self, config: &Config) {
         let (eval, retriever) = (&config.eval, config.retriever.as_ref());
         let has_trajectories = config.data.may_be(DataFormat::Goat);

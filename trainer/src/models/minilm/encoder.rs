@@ -234,7 +234,7 @@ pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
         .collect()
 }
 
-/// Moves a constant to the backend of `x`, which has autodiff or not.
+/// Moves a constant to the backend of `x`: with autodiff if `x` has autodiff.
 fn on_backend_of<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     if x.is_autodiff() {
         Tensor::from_inner(constant)
