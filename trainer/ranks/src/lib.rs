@@ -1,7 +1,7 @@
 //! Connects the processes of one training run, its ranks.
 //!
 //! Rank 0 is the leader: it decides, writes, and gives orders over one TCP connection per follower.
-//! [`role`] finds out what this process is, `local` starts several processes on one host,
+//! [`role`] finds out what this process is, [`local`] starts several processes on one host,
 //! [`Ranks::meet`] connects them, and the other calls of [`Ranks`] work together. Everything is
 //! bounded in time and memory: a rank that is lost, silent or slow ends the run with an error that
 //! names it.
@@ -29,6 +29,8 @@ mod error;
 mod handshake;
 pub mod launcher;
 mod link;
+#[cfg(unix)]
+pub mod local;
 mod meeting;
 mod ranks_file;
 mod token;

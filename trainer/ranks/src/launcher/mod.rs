@@ -122,7 +122,7 @@ pub enum Role {
     Alone,
     /// Be one rank of a run.
     Rank(Launch),
-    /// Start the ranks of this host and wait for them, see `local`.
+    /// Start the ranks of this host and wait for them, see [`local`](crate::local).
     Start(Node),
 }
 
