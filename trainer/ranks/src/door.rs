@@ -437,10 +437,10 @@ impl Ranks {
 
     /// Records an error of this rank, so that the others end with it.
     fn failed(&self, error: RanksError) -> RanksError {
-        match &self.connected {
-            Some(connected) => connected.shared.fail(error),
-            None => error,
+        if let Some(connected) = &self.connected {
+            connected.shared.fail(error.clone());
         }
+        error
     }
 
     fn malformed(&self, rank: usize, what: &'static str) -> RanksError {

@@ -66,6 +66,8 @@ pub(crate) struct Begin {
 /// Why a handshake did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failed {
+    /// Nothing listens there.
+    Unreachable(String),
     /// The other side is not a rank, or not of this run.
     Stranger(String),
     /// The leader refused.

@@ -180,7 +180,9 @@ impl Reception {
             match result {
                 // The meeting may be over.
                 Ok(arrival) => drop(sender.send(arrival)),
-                Err(Failed::Stranger(reason)) => note_stranger(&strangers, address, &reason),
+                Err(Failed::Stranger(reason) | Failed::Unreachable(reason)) => {
+                    note_stranger(&strangers, address, &reason);
+                }
                 Err(Failed::Refused(refusal)) => {
                     note_stranger(&strangers, address, &refusal.reason);
                 }
@@ -500,6 +502,8 @@ fn follow(
                 (launch.clone(), Vec::new())
             }
         };
+        // Most ports of a range are free: that says less than an answer from one of them.
+        let mut is_answered = false;
         for address in &addresses {
             tried = address.to_string();
             let hello = hello_of(&launch, identity);
@@ -508,7 +512,15 @@ fn follow(
                     let streams = vec![(0, connection.stream)];
                     return Ranks::connected(launch.rank, hosts, streams, settings.clone());
                 }
-                Err(Failed::Stranger(reason)) => last_reason = format!("{address}: {reason}"),
+                Err(Failed::Unreachable(reason)) => {
+                    if !is_answered {
+                        last_reason = format!("{address}: {reason}");
+                    }
+                }
+                Err(Failed::Stranger(reason)) => {
+                    is_answered = true;
+                    last_reason = format!("{address}: {reason}");
+                }
                 Err(Failed::Refused(refusal)) => {
                     // A file of an earlier run has another token.
                     let is_old_file = refusal.is_token && launch.leader.is_none();
@@ -518,6 +530,7 @@ fn follow(
                             reason: refusal.reason,
                         });
                     }
+                    is_answered = true;
                     last_reason = format!("{address}: {}", refusal.reason);
                 }
             }
@@ -585,7 +598,8 @@ fn attempt(
 ) -> std::result::Result<(Timed, Vec<String>), Failed> {
     let left = deadline.saturating_duration_since(Instant::now());
     let at_most = CONNECT.min(left.max(Duration::from_millis(1)));
-    let stream = TcpStream::connect_timeout(&address, at_most)?;
+    let stream = TcpStream::connect_timeout(&address, at_most)
+        .map_err(|error| Failed::Unreachable(error.to_string()))?;
     // On one host, a connection to a free port of the system's own range can meet itself.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(Failed::Stranger("nothing listens there".to_owned()));
