@@ -37,7 +37,7 @@ pub(crate) struct Beat {
 }
 
 impl Beat {
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.progress.to_le_bytes().to_vec();
         bytes.push(u8::from(self.is_waiting));
         bytes.extend_from_slice(self.phase.as_bytes());
@@ -87,6 +87,13 @@ impl Pulse {
             let mut state = shared.state();
             state.own.phase = name[..name.floor_char_boundary(PHASE_BYTES)].to_owned();
             state.own.progress = state.own.progress.wrapping_add(1);
+            let bytes = state.own.to_bytes();
+            drop(state);
+            // At once, so that the error about a rank that is lost names its last phase. The leader
+            // has too many connections for that; its phase goes out with the next beat.
+            if let [leader] = &shared.links[..] {
+                leader.send_at_once(Kind::Beat, &bytes);
+            }
         }
     }
 

@@ -38,4 +38,4 @@ pub const HANDSHAKE_SECONDS: u64 = 10;
 pub const HOSTS: usize = 65_536;
 
 /// Maximum bytes of a line that a follower prints before the launcher splits it.
-pub const LINE_BYTES: usize = 8 << 10;
+pub const RANK_LINE_BYTES: usize = 8 << 10;

@@ -246,6 +246,11 @@ pub enum RanksError {
 }
 
 impl RanksError {
+    /// Whether another rank has already ended, and reports the cause.
+    pub fn is_of_other_rank(&self) -> bool {
+        self.ended_rank().is_some()
+    }
+
     /// The rank whose connection is over because of this error.
     pub(crate) fn ended_rank(&self) -> Option<usize> {
         match self {

@@ -302,6 +302,7 @@ impl Shared {
         expected: Kind,
     ) -> Result<Option<(usize, Frame)>> {
         let failed = state.failure.clone();
+        let mut n_ended = 0;
         for &idx in among {
             let peer = &mut state.peers[idx];
             // What a rank sent before it ended may explain its end.
@@ -311,9 +312,7 @@ impl Shared {
                 return Err(failure.clone());
             }
             let Some(frame) = peer.inbox.pop_front() else {
-                if peer.has_ended && failed.is_none() {
-                    return Err(self.out_of_step(idx, expected, Kind::Bye.name()));
-                }
+                n_ended += usize::from(peer.has_ended);
                 continue;
             };
             peer.inbox_bytes -= frame.bytes.len();
@@ -325,7 +324,16 @@ impl Shared {
             }
             return Ok(Some((idx, frame)));
         }
-        failed.map_or(Ok(None), Err)
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        match among.first() {
+            // Others may still send, unless all have ended.
+            Some(idx) if n_ended == among.len() => {
+                Err(self.out_of_step(*idx, expected, Kind::Bye.name()))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The peer that waits for this rank while this rank waits for it, for longer than a step may

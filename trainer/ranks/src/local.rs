@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::budgets::LINE_BYTES;
+use crate::budgets::RANK_LINE_BYTES;
 use crate::launcher::{LEADER_VARIABLE, LeaderAddress, Node, PARENT_VARIABLE, Variables};
 use crate::meeting::PORTS;
 use crate::token::{Token, hex, random_bytes};
@@ -44,13 +44,20 @@ pub struct Command {
     pub arguments: Vec<OsString>,
 }
 
+/// The exit status of a rank that ends only because another one did. The launcher returns it only if
+/// no rank has another one.
+pub const OTHER_RANK_STATUS: i32 = 76;
+
+/// The exit status of a rank that was stopped by a signal and has saved its state.
+pub const STOPPED_STATUS: i32 = 75;
+
 /// How the ranks ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The exit status for this process: 0, or that of the first rank that failed. 128 plus the
-    /// signal's number if a signal ended it.
+    /// The exit status for this process: 0, or that of the first rank that failed, apart from those
+    /// that ended with [`OTHER_RANK_STATUS`]. 128 plus the signal's number if a signal ended it.
     pub status: i32,
-    /// The first rank that failed.
+    /// That rank.
     pub failed: Option<FailedRank>,
 }
 
@@ -121,52 +128,32 @@ pub fn start(
     let mut ranks = LocalRanks::default();
     let print: Arc<Print> = Arc::new(print);
     spawn_all(node, command, &mut ranks, &print)?;
-    let mut first_failure: Option<(FailedRank, i32, Instant)> = None;
-    let mut n_terminated = 0;
+    let mut passed_on: Option<i32> = None;
+    let mut failing_since: Option<Instant> = None;
+    let mut is_terminated = false;
     while ranks.poll().map_err(watch)? {
         for signal in signals.pending() {
-            let signal = if signal == SIGINT {
-                Signal::INT
-            } else {
-                Signal::TERM
-            };
-            ranks.signal(signal);
+            passed_on = Some(signal);
+            ranks.signal(match signal {
+                SIGINT => Signal::INT,
+                _ => Signal::TERM,
+            });
         }
-        if first_failure.is_none()
-            && let Some((rank, status)) = ranks.failed()
-        {
-            let how = status.to_string();
-            first_failure = Some((FailedRank { rank, how }, code(status), Instant::now()));
+        if failing_since.is_none() && ranks.has_failed(passed_on) {
+            failing_since = Some(Instant::now());
         }
-        if let Some((_, _, since)) = &first_failure {
-            if n_terminated == 0 && since.elapsed() > NOTICE {
-                n_terminated = 1;
-                ranks.signal(Signal::TERM);
-            } else if since.elapsed() > NOTICE + GRACE {
+        if let Some(since) = failing_since {
+            if since.elapsed() > NOTICE + GRACE {
                 ranks.signal(Signal::KILL);
+            } else if since.elapsed() > NOTICE && !is_terminated {
+                is_terminated = true;
+                ranks.signal(Signal::TERM);
             }
         }
         std::thread::sleep(POLL);
     }
-    let failed = ranks.failed();
     ranks.finish_output();
-    let first_failure = first_failure.map(|(failed, status, _)| (failed, status));
-    let first_failure = first_failure.or_else(|| {
-        failed.map(|(rank, status)| {
-            let how = status.to_string();
-            (FailedRank { rank, how }, code(status))
-        })
-    });
-    Ok(match first_failure {
-        None => Ended {
-            status: 0,
-            failed: None,
-        },
-        Some((failed, status)) => Ended {
-            status,
-            failed: Some(failed),
-        },
-    })
+    Ok(ranks.ended())
 }
 
 /// The status that a shell reports.
@@ -209,9 +196,42 @@ impl LocalRanks {
         Ok(self.processes.iter().any(|p| p.status.is_none()))
     }
 
-    fn failed(&self) -> Option<(usize, ExitStatus)> {
-        let process = &self.processes[*self.failures.first()?];
-        Some((process.rank, process.status?))
+    /// Whether a rank has failed, so that the others cannot continue. Ranks that stop in order after
+    /// a signal may take different times to save.
+    fn has_failed(&self, passed_on: Option<i32>) -> bool {
+        let is_stopped = |status: i32| {
+            passed_on.is_some_and(|signal| [STOPPED_STATUS, 128 + signal].contains(&status))
+        };
+        let mut statuses = self.failures().map(|(_, status)| code(status));
+        statuses.any(|status| !is_stopped(status))
+    }
+
+    /// Ranks that failed, in the order in which they ended.
+    fn failures(&self) -> impl Iterator<Item = (usize, ExitStatus)> {
+        self.failures.iter().filter_map(|i| {
+            let process = &self.processes[*i];
+            Some((process.rank, process.status?))
+        })
+    }
+
+    fn ended(&self) -> Ended {
+        // A rank that noticed the end of another one can be gone before it.
+        let first_cause = self
+            .failures()
+            .find(|(_, status)| code(*status) != OTHER_RANK_STATUS);
+        match first_cause.or_else(|| self.failures().next()) {
+            None => Ended {
+                status: 0,
+                failed: None,
+            },
+            Some((rank, status)) => Ended {
+                status: code(status),
+                failed: Some(FailedRank {
+                    rank,
+                    how: status.to_string(),
+                }),
+            },
+        }
     }
 
     /// Sends a signal to the ranks that still run. Their process IDs are not in use by others,
@@ -334,13 +354,13 @@ fn free_port() -> Result<u16, StartError> {
     Err(no_port(reason))
 }
 
-/// Gives each line to `print`, without its end; a longer one in parts of [`LINE_BYTES`].
+/// Gives each line to `print`, without its end; a longer one in parts of [`RANK_LINE_BYTES`].
 fn print_lines(stream: impl Read, print: impl Fn(&str)) {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
         line.clear();
-        let mut part = reader.by_ref().take(LINE_BYTES as u64);
+        let mut part = reader.by_ref().take(RANK_LINE_BYTES as u64);
         match part.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -408,13 +428,13 @@ mod tests {
     #[test]
     fn lines_are_whole_and_long_ones_are_split() {
         let lines = Mutex::new(Vec::new());
-        let text = format!("one\r\n\n{}\nlast", "x".repeat(LINE_BYTES + 5));
+        let text = format!("one\r\n\n{}\nlast", "x".repeat(RANK_LINE_BYTES + 5));
         print_lines(text.as_bytes(), |line| {
             lines.lock().expect("lines").push(line.to_owned());
         });
         let lines = lines.into_inner().expect("lines");
         let lengths: Vec<usize> = lines.iter().map(String::len).collect();
-        assert_eq!(lengths, [3, 0, LINE_BYTES, 5, 4]);
+        assert_eq!(lengths, [3, 0, RANK_LINE_BYTES, 5, 4]);
     }
 
     #[test]

@@ -505,6 +505,10 @@ fn follow(
         // Most ports of a range are free: that says less than an answer from one of them.
         let mut is_answered = false;
         for address in &addresses {
+            // A handshake may last longer than the rest of the time, but only one.
+            if Instant::now() >= deadline {
+                break;
+            }
             tried = address.to_string();
             let hello = hello_of(&launch, identity);
             match attempt(*address, &launch, &hello, deadline) {
@@ -596,16 +600,14 @@ fn attempt(
     hello: &Hello,
     deadline: Instant,
 ) -> std::result::Result<(Timed, Vec<String>), Failed> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let at_most = CONNECT.min(left.max(Duration::from_millis(1)));
-    let stream = TcpStream::connect_timeout(&address, at_most)
+    let stream = TcpStream::connect_timeout(&address, CONNECT)
         .map_err(|error| Failed::Unreachable(error.to_string()))?;
     // On one host, a connection to a free port of the system's own range can meet itself.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(Failed::Stranger("nothing listens there".to_owned()));
     }
     let handshake = Instant::now() + Duration::from_secs(HANDSHAKE_SECONDS);
-    let mut connection = Timed::new(stream, handshake.min(deadline))?;
+    let mut connection = Timed::new(stream, handshake)?;
     handshake::introduce(&mut connection, launch, hello)?;
     // The leader decides when the meeting has failed, and tells the reason.
     connection.set_deadline(deadline + Duration::from_secs(HANDSHAKE_SECONDS));

@@ -5,7 +5,7 @@ use super::*;
 fn variables(text: &str) -> Variables {
     let pairs = text.split_whitespace().map(|pair| {
         let (name, value) = pair.split_once('=').expect("NAME=VALUE");
-        (name.to_owned(), value.replace('+', " "))
+        (name.to_owned(), value.replace('~', " "))
     });
     pairs.collect()
 }
@@ -190,7 +190,7 @@ fn every_launcher_is_recognised_by_its_variables() {
         ),
         (
             "SKYPILOT_NODE_RANK=1 SKYPILOT_NUM_NODES=2 SKYPILOT_NUM_GPUS_PER_NODE=8 \
-             SKYPILOT_NODE_IPS=10.0.0.3+10.0.0.4 SKYPILOT_TASK_ID=sky-1",
+             SKYPILOT_NODE_IPS=10.0.0.3~10.0.0.4 SKYPILOT_TASK_ID=sky-1",
             Some(RequestedRanks::Auto),
             "SkyPilot node 1/2 starts 8 at 10.0.0.3:15000 run sky-1",
         ),
@@ -414,7 +414,7 @@ fn incomplete_and_contradictory_variables_are_named() {
         ),
     ];
     for (text, requested, expected) in cases {
-        // A "+" in the table is a blank.
+        // A "~" in the table is a blank.
         let found = role(&variables(&text), requested, 4);
         let error = found.err().unwrap_or_else(|| panic!("{text}")).to_string();
         for part in expected {

@@ -147,7 +147,7 @@ fn a_killed_rank_is_named_at_once() {
     let ends: Vec<_> = ranks.into_iter().map(Started::finish).collect();
     assert_eq!(ends[2].0, None);
     for (status, errors) in &ends[..2] {
-        assert_eq!(*status, Some(3), "{errors}");
+        assert_eq!(*status, Some(76), "{errors}");
         let expected = "lost the connection to rank 2 on";
         assert!(errors.contains(expected), "{errors}");
         assert!(errors.contains("(working)"), "{errors}");
@@ -160,7 +160,7 @@ fn a_killed_leader_ends_the_followers() {
     ranks.iter_mut().for_each(Started::wait_until_met);
     ranks[0].signal(Signal::KILL);
     for (status, errors) in ranks.into_iter().map(Started::finish).skip(1) {
-        assert_eq!(status, Some(3), "{errors}");
+        assert_eq!(status, Some(76), "{errors}");
         assert!(errors.contains("lost the connection to rank 0"), "{errors}");
     }
 }
@@ -171,15 +171,15 @@ fn a_stopped_rank_is_silent() {
     ranks[1].signal(Signal::STOP);
     let stopped = ranks.remove(1);
     let ends: Vec<_> = ranks.into_iter().map(Started::finish).collect();
-    for (status, errors) in &ends {
-        assert_eq!(*status, Some(3), "{errors}");
+    for ((status, errors), expected) in ends.iter().zip([3, 76]) {
+        assert_eq!(*status, Some(expected), "{errors}");
         assert!(errors.contains("rank 1 on"), "{errors}");
         assert!(errors.contains("has been silent for"), "{errors}");
     }
     // It continues into a run that has ended.
     stopped.signal(Signal::CONT);
     let (status, errors) = stopped.finish();
-    assert_eq!(status, Some(3), "{errors}");
+    assert_eq!(status, Some(76), "{errors}");
 }
 
 /// While the leader is stopped, a follower ends the run; the leader then learns of that, instead of
@@ -194,7 +194,7 @@ fn a_stopped_leader_does_not_blame_others() {
     assert!(errors.contains("silent"), "{errors}");
     ranks[0].signal(Signal::CONT);
     let (status, errors) = ranks.pop().expect("the leader").finish();
-    assert_eq!(status, Some(3), "{errors}");
+    assert_eq!(status, Some(76), "{errors}");
     assert!(errors.contains("rank 1 on"), "{errors}");
     assert!(errors.contains("ended the run: rank 0"), "{errors}");
 }

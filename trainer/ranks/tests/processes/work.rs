@@ -38,7 +38,9 @@ pub(crate) fn run() -> ExitCode {
         },
         _ => patient(),
     };
-    let ranks = Ranks::meet(&launch, &identity(launch.rank), None, &settings);
+    let directory = std::env::var_os("TOOLTUNE_TEST_DIRECTORY").map(std::path::PathBuf::from);
+    let identity = identity(launch.rank);
+    let ranks = Ranks::meet(&launch, &identity, directory.as_deref(), &settings);
     let ranks = match ranks {
         Ok(ranks) => ranks,
         Err(error) => {
@@ -46,12 +48,12 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    ranks.pulse().phase("working");
     match work.as_str() {
         "until signal" => println!("process {}", std::process::id()),
         _ => println!("met"),
     }
     std::io::stdout().flush().expect("written");
-    ranks.pulse().phase("working");
     let rank = ranks.rank();
     let result = match work.split_once(' ') {
         Some(("fail", failing)) if failing == rank.to_string() => {
@@ -69,6 +71,10 @@ pub(crate) fn run() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_of_other_rank() => {
+            eprintln!("{error}");
+            ExitCode::from(76)
+        }
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(3)
