@@ -42,13 +42,14 @@ pub(crate) fn to_listen_on(launch: &Launch) -> Result<Vec<IpAddr>> {
         }
     }
     // Some launchers give "localhost" to the leader, and some hosts map their own name to 127.0.1.1.
-    ips.retain(|ip| !ip.is_loopback() && !ip.is_unspecified());
-    ips.extend(
-        own_addresses()
-            .into_iter()
-            .filter(|ip| !ips.contains(ip))
-            .collect::<Vec<_>>(),
-    );
+    let (loopback, mut ips): (Vec<IpAddr>, Vec<IpAddr>) =
+        ips.into_iter().partition(IpAddr::is_loopback);
+    ips.extend(own_addresses());
+    if ips.is_empty() {
+        // A host without a network can still have several ranks.
+        ips = loopback;
+    }
+    ips.retain(|ip| !ip.is_unspecified());
     if ips.is_empty() {
         let host = launch.leader.as_ref().map_or("this host", |l| &l.host);
         return Err(listen_error(host, problem));
@@ -74,12 +75,7 @@ pub(crate) fn to_connect_to(
     let mut ips = resolve(&leader.host)?;
     // A follower on the leader's host may see a loopback address where the leader does not listen.
     if ips.iter().any(IpAddr::is_loopback) {
-        ips.extend(
-            own_addresses()
-                .into_iter()
-                .filter(|ip| !ips.contains(ip))
-                .collect::<Vec<_>>(),
-        );
+        ips.extend(own_addresses());
     }
     Ok(ips)
 }
@@ -87,12 +83,7 @@ pub(crate) fn to_connect_to(
 fn resolve(host: &str) -> std::result::Result<Vec<IpAddr>, String> {
     let addresses = (host, 0).to_socket_addrs();
     let addresses = addresses.map_err(|error| format!("cannot resolve {host}: {error}"))?;
-    let mut ips: Vec<IpAddr> = Vec::new();
-    for address in addresses {
-        if !ips.contains(&address.ip()) {
-            ips.push(address.ip());
-        }
-    }
+    let ips = distinct(addresses.map(|address| address.ip()));
     if ips.is_empty() {
         return Err(format!("{host} has no address"));
     }
@@ -123,6 +114,10 @@ fn own_addresses() -> Vec<IpAddr> {
     }
     ips.extend(resolve(&host_name()).unwrap_or_default());
     ips.retain(|ip| !ip.is_loopback() && !ip.is_unspecified());
+    distinct(ips)
+}
+
+fn distinct(ips: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut distinct = Vec::new();
     for ip in ips {
         if !distinct.contains(&ip) {

@@ -205,7 +205,11 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
 pub(crate) fn announce(shared: &Shared, message: &str) {
     let deadline = Instant::now() + ANNOUNCE;
     for link in &shared.links {
-        link.send_last(Kind::Failed, message.as_bytes(), deadline);
+        if Instant::now() < deadline {
+            link.send_last(Kind::Failed, message.as_bytes(), deadline);
+        } else {
+            link.send_at_once(Kind::Failed, message.as_bytes());
+        }
     }
 }
 

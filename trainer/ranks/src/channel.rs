@@ -302,11 +302,8 @@ mod tests {
             for bytes in [&bytes, &typed] {
                 let mut stream = Pieces { bytes, piece, largest: 0 };
                 // Each frame takes bytes from the stream, so this ends.
-                loop {
-                    match read(&mut stream, limit) {
-                        Ok(frame) => prop_assert!(frame.bytes.len() <= limit),
-                        Err(_) => break,
-                    }
+                while let Ok(frame) = read(&mut stream, limit) {
+                    prop_assert!(frame.bytes.len() <= limit);
                 }
                 prop_assert!(stream.largest <= limit.max(HEADER_BYTES));
             }

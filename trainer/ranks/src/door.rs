@@ -672,9 +672,13 @@ fn frame_of(sums: &[i64], i: usize) -> &[i64] {
     &sums[i * SUM_VALUES..sums.len().min((i + 1) * SUM_VALUES)]
 }
 
+/// Fills `bytes` with the values, 8 bytes each, little-endian.
 fn fill_with(bytes: &mut Vec<u8>, values: &[i64]) {
-    bytes.clear();
-    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    bytes.resize(values.len() * 8, 0);
+    let (chunks, _) = bytes.as_chunks_mut();
+    for (chunk, value) in chunks.iter_mut().zip(values) {
+        *chunk = value.to_le_bytes();
+    }
 }
 
 fn check_sums(shared: &Shared, idx: usize, part: &[i64], frame: &Frame) -> Result<()> {
