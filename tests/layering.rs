@@ -17,7 +17,7 @@ use regex::Regex;
 use sources::{Source, rust_sources};
 
 /// The folder of each crate and the workspace crates that it uses, all of them earlier in the list.
-const CRATES: [(&str, &[&str]); 21] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("data/disk", &[]),
     ("data/json", &["disk"]),
     ("data/template", &["disk", "json"]),
@@ -52,6 +52,7 @@ const CRATES: [(&str, &[&str]); 21] = [
     ("data/report", &["json", "rows", "template"]),
     ("kernels", &[]),
     ("checkpoints", &["disk"]),
+    ("trainer/ranks", &["disk"]),
     ("trainer/terminal", &["disk", "hub", "json"]),
     (
         "trainer/config",

@@ -1,0 +1,706 @@
+//! The calls with which the ranks of a run work together.
+//!
+//! The leader gives orders and followers obey them. Within an order, all ranks make the same calls
+//! in the same order: a different one is [`RanksError::OutOfStep`], not a wrong result.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Settings;
+use crate::beat::{self, OnFailure, Pulse};
+use crate::budgets::{FRAME_BYTES, MESSAGE_BYTES, TEXT_BYTES};
+use crate::channel::{Frame, Kind};
+use crate::error::{RanksError, Result};
+use crate::link::{self, POLL, Shared};
+
+/// Values per frame of a sum: 512 KiB.
+const SUM_VALUES: usize = 64 << 10;
+
+/// Frames that a follower sends ahead of the sums that it has received. Together they must fit into
+/// [`INBOX_BYTES`](crate::budgets::INBOX_BYTES): then neither side can block the other.
+const SUM_FRAMES_AHEAD: usize = 4;
+
+/// How long a rank that failed waits for its peers to read its error.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The ranks of a run, as seen from one of them.
+///
+/// Dropping it without [`end`](Self::end) tells the other ranks that this one failed. With one rank,
+/// every call returns at once and does nothing.
+#[derive(Debug)]
+pub struct Ranks {
+    rank: usize,
+    world_size: usize,
+    /// Host name of each rank.
+    hosts: Vec<String>,
+    /// `None` with one rank, and after the end.
+    connected: Option<Connected>,
+}
+
+struct Connected {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    on_failure: Arc<Mutex<Option<OnFailure>>>,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connected").finish_non_exhaustive()
+    }
+}
+
+/// The result of comparing values of all ranks.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Difference {
+    name: String,
+    rank: usize,
+    host: String,
+    value: String,
+    leader: String,
+}
+
+impl Ranks {
+    /// A run of one rank.
+    pub fn alone() -> Self {
+        Self {
+            rank: 0,
+            world_size: 1,
+            hosts: vec![crate::host_name()],
+            connected: None,
+        }
+    }
+
+    /// Takes over authenticated connections: to all followers in order of rank, or to the leader.
+    pub(crate) fn connected(
+        rank: usize,
+        hosts: Vec<String>,
+        streams: Vec<(usize, TcpStream)>,
+        settings: Settings,
+    ) -> Result<Self> {
+        let streams = streams
+            .into_iter()
+            .map(|(rank, stream)| (rank, hosts[rank].clone(), stream));
+        let shared =
+            Shared::new(rank, settings, streams.collect()).map_err(|error| RanksError::Lost {
+                rank,
+                host: hosts[rank].clone(),
+                phase: "start".to_owned(),
+                reason: error.to_string(),
+            })?;
+        let shared = Arc::new(shared);
+        let on_failure = Arc::new(Mutex::new(None));
+        let mut connected = Connected {
+            shared: shared.clone(),
+            threads: link::start_readers(&shared)?,
+            on_failure: on_failure.clone(),
+        };
+        let thread = std::thread::Builder::new().name("beat".to_owned());
+        let beats = thread.spawn(move || beat::run(&shared, &on_failure));
+        connected
+            .threads
+            .push(beats.map_err(|error| RanksError::Thread {
+                reason: error.to_string(),
+            })?);
+        Ok(Self {
+            rank,
+            world_size: hosts.len(),
+            hosts,
+            connected: Some(connected),
+        })
+    }
+
+    /// The rank of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// Whether this is rank 0, which gives the orders.
+    pub fn is_leader(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// The host name of each rank.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// Reports phase and progress of this rank, from any thread.
+    pub fn pulse(&self) -> Pulse {
+        let shared = self.connected.as_ref().map(|c| c.shared.clone());
+        Pulse(shared)
+    }
+
+    /// What to do once if the run fails, in the beat thread, after the other ranks were told. A
+    /// caller whose thread may be blocked in a driver can end the process here after a while.
+    pub fn on_failure(&mut self, hook: impl FnOnce(&RanksError) + Send + 'static) {
+        if let Some(connected) = &self.connected {
+            let mut current = connected.on_failure.lock();
+            if let Ok(current) = &mut current {
+                **current = Some(Box::new(hook));
+            }
+        }
+    }
+
+    /// # Errors
+    ///
+    /// The run has failed: a rank was lost, is silent, makes no progress, or has ended with an
+    /// error.
+    pub fn check(&self) -> Result<()> {
+        self.connected.as_ref().map_or(Ok(()), |c| c.shared.check())
+    }
+
+    /// Sends an order to all followers. Only the leader may call it.
+    ///
+    /// # Errors
+    ///
+    /// - This rank is a follower.
+    /// - The run has failed, or `order` exceeds
+    ///   [`MESSAGE_BYTES`](crate::budgets::MESSAGE_BYTES).
+    pub fn order(&mut self, order: &[u8]) -> Result<()> {
+        self.must_lead("give orders")?;
+        self.send_all(Kind::Order, order)
+    }
+
+    /// Waits for the leader's next order. Only a follower may call it.
+    ///
+    /// # Errors
+    ///
+    /// - This rank is the leader.
+    /// - The run has failed or has ended, or the leader makes another call.
+    pub fn obey(&mut self) -> Result<Vec<u8>> {
+        self.must_follow("obey orders")?;
+        self.receive_message(0, Kind::Order)
+    }
+
+    /// Collects the bytes of all ranks. The leader gets them in the order of ranks, its own first;
+    /// a follower gets `None` without waiting.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed, a rank makes another call, or a message exceeds
+    /// [`MESSAGE_BYTES`](crate::budgets::MESSAGE_BYTES).
+    pub fn gather(&mut self, own: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        if !self.is_leader() {
+            self.send_message(0, Kind::Gather, own)?;
+            return Ok(None);
+        }
+        let mut all = vec![own.to_vec()];
+        for idx in 0..self.world_size - 1 {
+            all.push(self.receive_message(idx, Kind::Gather)?);
+        }
+        Ok(Some(all))
+    }
+
+    /// Gives the leader's bytes to all ranks. The argument of a follower is ignored.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed, a rank makes another call, or the leader's bytes exceed
+    /// [`MESSAGE_BYTES`](crate::budgets::MESSAGE_BYTES).
+    pub fn broadcast(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        if self.is_leader() {
+            self.send_all(Kind::Broadcast, &bytes)?;
+            Ok(bytes)
+        } else {
+            self.receive_message(0, Kind::Broadcast)
+        }
+    }
+
+    /// Replaces `sums` on all ranks by the elementwise sums over all ranks, modulo 2^64. Integer
+    /// sums have no order, so the result does not depend on the number of ranks.
+    ///
+    /// The followers send to the leader, which adds and sends the sums back. The leader needs
+    /// memory for [`INBOX_BYTES`](crate::budgets::INBOX_BYTES) per follower.
+    ///
+    /// # Errors
+    ///
+    /// - The run has failed, or a rank makes another call.
+    /// - The lengths differ between ranks.
+    pub fn add_all(&mut self, sums: &mut [i64]) -> Result<()> {
+        let Some(connected) = &self.connected else {
+            return Ok(());
+        };
+        let shared = &connected.shared;
+        if self.rank == 0 {
+            add_as_leader(shared, sums)
+        } else {
+            add_as_follower(shared, sums)
+        }
+    }
+
+    /// Checks that named values, such as digests, are equal on all ranks. All ranks call it and get
+    /// the same result.
+    ///
+    /// # Errors
+    ///
+    /// - A value of another rank differs from the leader's; the error names the value and the rank.
+    /// - The run has failed, or a rank makes another call.
+    pub fn agree(&mut self, values: &BTreeMap<String, String>) -> Result<()> {
+        let own = serde_json::to_vec(values).expect("a map of strings is JSON");
+        let gathered = self.gather(&own)?;
+        let verdict = match &gathered {
+            Some(all) => self.compare(values, all)?,
+            None => None,
+        };
+        let verdict = serde_json::to_vec(&verdict).expect("strings are JSON");
+        let verdict = self.broadcast(verdict)?;
+        let verdict: Option<Difference> =
+            serde_json::from_slice(&verdict).map_err(|_| self.malformed(0, "a verdict"))?;
+        match verdict {
+            None => Ok(()),
+            Some(found) => Err(self.failed(RanksError::Differs {
+                name: found.name,
+                rank: found.rank,
+                host: found.host,
+                value: found.value,
+                leader: found.leader,
+            })),
+        }
+    }
+
+    fn compare(
+        &self,
+        leader: &BTreeMap<String, String>,
+        all: &[Vec<u8>],
+    ) -> Result<Option<Difference>> {
+        for (rank, bytes) in all.iter().enumerate() {
+            let values: BTreeMap<String, String> =
+                serde_json::from_slice(bytes).map_err(|_| self.malformed(rank, "values"))?;
+            if let Some((name, value, leader)) = first_difference(&values, leader) {
+                return Ok(Some(Difference {
+                    name,
+                    rank,
+                    host: self.hosts[rank].clone(),
+                    value,
+                    leader,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends a message to one rank, for work that the leader hands out in portions. A follower can
+    /// send only to rank 0.
+    ///
+    /// # Errors
+    ///
+    /// - There is no connection to that rank.
+    /// - The run has failed, or `bytes` exceeds
+    ///   [`MESSAGE_BYTES`](crate::budgets::MESSAGE_BYTES).
+    pub fn send_to(&mut self, rank: usize, bytes: &[u8]) -> Result<()> {
+        let idx = self.link_of(rank)?;
+        self.send_message(idx, Kind::Direct, bytes)
+    }
+
+    /// Waits for the next message of [`send_to`](Self::send_to) from one rank. A follower can
+    /// receive only from rank 0.
+    ///
+    /// # Errors
+    ///
+    /// - There is no connection to that rank.
+    /// - The run has failed, or that rank makes another call.
+    pub fn receive_from(&mut self, rank: usize) -> Result<Vec<u8>> {
+        let idx = self.link_of(rank)?;
+        self.receive_message(idx, Kind::Direct)
+    }
+
+    /// Waits for the next message of [`send_to`](Self::send_to) from any rank, and returns the rank
+    /// with it.
+    ///
+    /// # Errors
+    ///
+    /// - There is only one rank.
+    /// - The run has failed, or a rank makes another call.
+    pub fn receive_any(&mut self) -> Result<(usize, Vec<u8>)> {
+        let shared = self.shared("receive a message")?;
+        let all: Vec<usize> = (0..shared.links.len()).collect();
+        let (idx, first) = shared.receive_any(&all, Kind::Direct)?;
+        Ok((shared.links[idx].rank, rest_of(shared, idx, first)?))
+    }
+
+    /// [`receive_any`](Self::receive_any) without waiting: `None` if no message has begun to arrive.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed, or a rank makes another call.
+    pub fn try_receive_any(&mut self) -> Result<Option<(usize, Vec<u8>)>> {
+        let Some(connected) = &self.connected else {
+            return Ok(None);
+        };
+        let shared = &connected.shared;
+        let all: Vec<usize> = (0..shared.links.len()).collect();
+        match shared.try_receive_any(&all, Kind::Direct)? {
+            None => Ok(None),
+            Some((idx, first)) => Ok(Some((shared.links[idx].rank, rest_of(shared, idx, first)?))),
+        }
+    }
+
+    /// Writes a warning into the leader's log, with the rank and its host. The leader's own warnings
+    /// go directly to the log.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed.
+    pub fn warn(&mut self, message: &str) -> Result<()> {
+        let message = &message[..message.floor_char_boundary(TEXT_BYTES)];
+        match &self.connected {
+            Some(connected) if self.rank > 0 => {
+                connected
+                    .shared
+                    .send(0, Kind::Warning, false, message.as_bytes())
+            }
+            _ => {
+                tracing::warn!("{message}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the run in order. All ranks call it; it returns when the others have done so as well.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed, or a rank does not end within `step_seconds`.
+    pub fn end(mut self) -> Result<()> {
+        let Some(connected) = self.connected.take() else {
+            return Ok(());
+        };
+        let shared = &connected.shared;
+        let result = say_goodbye(shared);
+        if let Err(error) = &result {
+            beat::announce(shared, &error.to_string());
+        }
+        connected.close();
+        result
+    }
+
+    /// Ends the run with an error of this rank. The others end with an error that contains
+    /// `message`.
+    pub fn fail(mut self, message: &str) {
+        if let Some(connected) = self.connected.take() {
+            connected.fail(message);
+        }
+    }
+
+    fn shared(&self, call: &'static str) -> Result<&Shared> {
+        let wrong = RanksError::WrongRole {
+            rank: self.rank,
+            world_size: self.world_size,
+            call,
+        };
+        self.connected.as_ref().map(|c| &*c.shared).ok_or(wrong)
+    }
+
+    fn must_lead(&self, call: &'static str) -> Result<()> {
+        if self.is_leader() {
+            return Ok(());
+        }
+        Err(RanksError::WrongRole {
+            rank: self.rank,
+            world_size: self.world_size,
+            call,
+        })
+    }
+
+    fn must_follow(&self, call: &'static str) -> Result<()> {
+        if !self.is_leader() {
+            return Ok(());
+        }
+        Err(RanksError::WrongRole {
+            rank: self.rank,
+            world_size: self.world_size,
+            call,
+        })
+    }
+
+    /// The index of the connection to a rank.
+    fn link_of(&self, rank: usize) -> Result<usize> {
+        let shared = self.shared("send or receive a message")?;
+        let found = shared.links.iter().position(|link| link.rank == rank);
+        found.ok_or(RanksError::WrongRole {
+            rank: self.rank,
+            world_size: self.world_size,
+            call: "reach that rank; followers are connected only to rank 0",
+        })
+    }
+
+    /// Records an error of this rank, so that the others end with it.
+    fn failed(&self, error: RanksError) -> RanksError {
+        if let Some(connected) = &self.connected {
+            connected.shared.fail(error.clone());
+        }
+        error
+    }
+
+    fn malformed(&self, rank: usize, what: &'static str) -> RanksError {
+        self.failed(RanksError::Malformed {
+            rank,
+            host: self.hosts[rank].clone(),
+            source: crate::channel::FrameError::Content(what),
+        })
+    }
+
+    /// Sends a message to all followers in pieces, each piece to all before the next one.
+    fn send_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<()> {
+        let Some(connected) = &self.connected else {
+            return Ok(());
+        };
+        for (piece, has_more) in pieces(bytes)? {
+            for idx in 0..connected.shared.links.len() {
+                connected.shared.send(idx, kind, has_more, piece)?;
+            }
+        }
+        made_progress(&connected.shared);
+        Ok(())
+    }
+
+    fn send_message(&self, idx: usize, kind: Kind, bytes: &[u8]) -> Result<()> {
+        let shared = self.shared("send a message")?;
+        for (piece, has_more) in pieces(bytes)? {
+            shared.send(idx, kind, has_more, piece)?;
+        }
+        made_progress(shared);
+        Ok(())
+    }
+
+    fn receive_message(&self, idx: usize, kind: Kind) -> Result<Vec<u8>> {
+        let shared = self.shared("receive a message")?;
+        let first = shared.receive(idx, kind)?;
+        rest_of(shared, idx, first)
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        if let Some(connected) = self.connected.take() {
+            let message = match connected.shared.check() {
+                Err(failure) => failure.to_string(),
+                Ok(()) if std::thread::panicking() => {
+                    "it panicked; look at its log for the message".to_owned()
+                }
+                Ok(()) => "it stopped without a message; look at its log".to_owned(),
+            };
+            connected.fail(&message);
+        }
+    }
+}
+
+impl Connected {
+    /// Sends the error, waits shortly until the others have read it, and closes.
+    fn fail(self, message: &str) {
+        let shared = &self.shared;
+        let message = &message[..message.floor_char_boundary(TEXT_BYTES)];
+        // Readers discard from now on, so that no peer is blocked while it sends.
+        shared.state().is_closing = true;
+        shared.notify();
+        beat::announce(shared, message);
+        for link in &shared.links {
+            link.close_writing();
+        }
+        // Closing a connection with unread data would delete what the other side has not read yet.
+        let deadline = Instant::now() + LINGER;
+        let mut state = shared.state();
+        while Instant::now() < deadline && !state.peers.iter().all(link::Peer::is_closed) {
+            state = shared.wait(state, POLL);
+        }
+        drop(state);
+        self.close();
+    }
+
+    /// Closes all connections and joins the threads.
+    fn close(self) {
+        self.shared.state().is_closing = true;
+        self.shared.notify();
+        for link in &self.shared.links {
+            link.close();
+        }
+        for thread in self.threads {
+            // A thread that panicked has already reported it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends goodbye and waits for that of all peers.
+fn say_goodbye(shared: &Shared) -> Result<()> {
+    for idx in 0..shared.links.len() {
+        shared.send(idx, Kind::Bye, false, &[])?;
+    }
+    let began = Instant::now();
+    let limit = Duration::from_secs(shared.settings.step_seconds);
+    let mut state = shared.state();
+    state.own.is_waiting = true;
+    loop {
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        let Some(idx) = state.peers.iter().position(|peer| !peer.has_ended) else {
+            return Ok(());
+        };
+        if began.elapsed() > limit {
+            drop(state);
+            let (rank, host, phase) = shared.describe(idx);
+            return Err(shared.fail(RanksError::Stalled {
+                rank,
+                host,
+                phase,
+                seconds: limit.as_secs(),
+            }));
+        }
+        state = shared.wait(state, POLL);
+    }
+}
+
+fn made_progress(shared: &Shared) {
+    let mut state = shared.state();
+    state.own.progress = state.own.progress.wrapping_add(1);
+}
+
+/// The frames of a message: content, and whether another one follows.
+fn pieces(bytes: &[u8]) -> Result<impl Iterator<Item = (&[u8], bool)>> {
+    if bytes.len() > MESSAGE_BYTES {
+        return Err(RanksError::TooLong {
+            limit: MESSAGE_BYTES,
+        });
+    }
+    let n_frames = bytes.len().div_ceil(FRAME_BYTES).max(1);
+    let piece = move |i: usize| {
+        let end = bytes.len().min((i + 1) * FRAME_BYTES);
+        (&bytes[i * FRAME_BYTES..end], i + 1 < n_frames)
+    };
+    Ok((0..n_frames).map(piece))
+}
+
+/// The message that begins with this frame.
+fn rest_of(shared: &Shared, idx: usize, first: Frame) -> Result<Vec<u8>> {
+    let Frame {
+        kind,
+        mut has_more,
+        mut bytes,
+    } = first;
+    while has_more {
+        let frame = shared.receive(idx, kind)?;
+        if bytes.len() + frame.bytes.len() > MESSAGE_BYTES {
+            return Err(shared.fail(RanksError::TooLong {
+                limit: MESSAGE_BYTES,
+            }));
+        }
+        bytes.extend_from_slice(&frame.bytes);
+        has_more = frame.has_more;
+    }
+    Ok(bytes)
+}
+
+/// The first name whose values differ, with this rank's value and the leader's.
+pub(crate) fn first_difference(
+    values: &BTreeMap<String, String>,
+    leader: &BTreeMap<String, String>,
+) -> Option<(String, String, String)> {
+    let names = values.keys().chain(leader.keys());
+    let value_in = |map: &BTreeMap<String, String>, name: &String| {
+        map.get(name).cloned().unwrap_or_else(|| "none".to_owned())
+    };
+    let mut differing = names.filter(|name| values.get(*name) != leader.get(*name));
+    let name = differing.next()?;
+    Some((name.clone(), value_in(values, name), value_in(leader, name)))
+}
+
+fn add_as_leader(shared: &Shared, sums: &mut [i64]) -> Result<()> {
+    let n_links = shared.links.len();
+    for idx in 0..n_links {
+        let frame = shared.receive(idx, Kind::Sums)?;
+        let n_values = (sums.len() as u64).to_le_bytes();
+        if frame.bytes != n_values {
+            return Err(wrong_sums(shared, idx, &n_values, &frame.bytes));
+        }
+    }
+    let mut bytes = Vec::with_capacity(SUM_VALUES * 8);
+    for part in sums.chunks_mut(SUM_VALUES) {
+        for idx in 0..n_links {
+            let frame = shared.receive(idx, Kind::Sums)?;
+            check_sums(shared, idx, part, &frame)?;
+            let (values, _) = frame.bytes.as_chunks();
+            for (sum, value) in part.iter_mut().zip(values) {
+                *sum = sum.wrapping_add(i64::from_le_bytes(*value));
+            }
+        }
+        fill_with(&mut bytes, part);
+        for idx in 0..n_links {
+            shared.send(idx, Kind::Sums, false, &bytes)?;
+        }
+    }
+    made_progress(shared);
+    Ok(())
+}
+
+fn add_as_follower(shared: &Shared, sums: &mut [i64]) -> Result<()> {
+    shared.send(0, Kind::Sums, false, &(sums.len() as u64).to_le_bytes())?;
+    let n_frames = sums.len().div_ceil(SUM_VALUES);
+    let mut bytes = Vec::with_capacity(SUM_VALUES * 8);
+    let mut n_sent = 0;
+    for i in 0..n_frames {
+        while n_sent < n_frames.min(i + SUM_FRAMES_AHEAD) {
+            fill_with(&mut bytes, frame_of(sums, n_sent));
+            shared.send(0, Kind::Sums, false, &bytes)?;
+            n_sent += 1;
+        }
+        let frame = shared.receive(0, Kind::Sums)?;
+        let end = sums.len().min((i + 1) * SUM_VALUES);
+        let part = &mut sums[i * SUM_VALUES..end];
+        check_sums(shared, 0, part, &frame)?;
+        let (values, _) = frame.bytes.as_chunks();
+        for (sum, value) in part.iter_mut().zip(values) {
+            *sum = i64::from_le_bytes(*value);
+        }
+    }
+    made_progress(shared);
+    Ok(())
+}
+
+fn frame_of(sums: &[i64], i: usize) -> &[i64] {
+    &sums[i * SUM_VALUES..sums.len().min((i + 1) * SUM_VALUES)]
+}
+
+/// Fills `bytes` with the values, 8 bytes each, little-endian.
+fn fill_with(bytes: &mut Vec<u8>, values: &[i64]) {
+    bytes.resize(values.len() * 8, 0);
+    let (chunks, _) = bytes.as_chunks_mut();
+    for (chunk, value) in chunks.iter_mut().zip(values) {
+        *chunk = value.to_le_bytes();
+    }
+}
+
+fn check_sums(shared: &Shared, idx: usize, part: &[i64], frame: &Frame) -> Result<()> {
+    if frame.bytes.len() == part.len() * 8 && !frame.has_more {
+        return Ok(());
+    }
+    let n_bytes = |n: usize| (n as u64).to_le_bytes();
+    let (own, other) = (n_bytes(part.len() * 8), n_bytes(frame.bytes.len()));
+    Err(wrong_sums(shared, idx, &own, &other))
+}
+
+/// The error about sums of different lengths.
+fn wrong_sums(shared: &Shared, idx: usize, own: &[u8; 8], other: &[u8]) -> RanksError {
+    let found = match <[u8; 8]>::try_from(other) {
+        Ok(other) => format!("sums of length {}", u64::from_le_bytes(other)),
+        Err(_) => "values instead of their number".to_owned(),
+    };
+    let link = &shared.links[idx];
+    shared.fail(RanksError::OutOfStep {
+        rank: link.rank,
+        host: link.host.clone(),
+        expected: format!("sums of length {}", u64::from_le_bytes(*own)),
+        found,
+    })
+}

@@ -1,0 +1,147 @@
+//! What the processes of these tests do, by `TOOLTUNE_TEST_WORK`.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the tests read the output"
+)]
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tooltune_ranks::launcher::Variables;
+use tooltune_ranks::{Ranks, RequestedRanks, Result, Role, Settings, local, role};
+
+use crate::support::{identity, patient};
+
+/// Names what a process of these tests does.
+pub(crate) const WORK: &str = "TOOLTUNE_TEST_WORK";
+
+pub(crate) fn run() -> ExitCode {
+    let work = std::env::var(WORK).expect("text");
+    let variables: Variables = std::env::vars().collect();
+    local::watch_parent(&variables).expect("a parent");
+    if let Some(work) = work.strip_prefix("launch ") {
+        return launch(work, &variables);
+    }
+    let Ok(Role::Rank(launch)) = role(&variables, None, 1) else {
+        panic!("not a rank");
+    };
+    let settings = match work.as_str() {
+        // Short silence: the stopped rank is the only one that does not beat.
+        "wait" => Settings {
+            silence_seconds: 12,
+            ..patient()
+        },
+        _ => patient(),
+    };
+    let directory = std::env::var_os("TOOLTUNE_TEST_DIRECTORY").map(std::path::PathBuf::from);
+    let identity = identity(launch.rank);
+    let ranks = Ranks::meet(&launch, &identity, directory.as_deref(), &settings);
+    let ranks = match ranks {
+        Ok(ranks) => ranks,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    ranks.pulse().phase("working");
+    match work.as_str() {
+        "until signal" => println!("process {}", std::process::id()),
+        _ => println!("met"),
+    }
+    std::io::stdout().flush().expect("written");
+    let rank = ranks.rank();
+    let result = match work.split_once(' ') {
+        Some(("fail", failing)) if failing == rank.to_string() => {
+            ranks.fail("out of cheese");
+            return ExitCode::from(42);
+        }
+        Some(("killed", failing)) if failing == rank.to_string() => {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+            Ok(())
+        }
+        Some(("until", _)) => until_signal(ranks),
+        _ if work == "train" => train(ranks),
+        _ => wait(ranks),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_of_other_rank() => {
+            eprintln!("{error}");
+            ExitCode::from(76)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// A few steps with sums.
+fn train(mut ranks: Ranks) -> Result<()> {
+    for step in 0..20i64 {
+        if ranks.is_leader() {
+            ranks.order(&step.to_le_bytes())?;
+        } else {
+            assert_eq!(ranks.obey()?, step.to_le_bytes());
+        }
+        let mut sums = vec![step; 100_000];
+        ranks.add_all(&mut sums)?;
+        assert!(
+            sums.iter()
+                .all(|sum| *sum == step * ranks.world_size() as i64)
+        );
+        ranks.gather(b"report")?;
+        ranks.broadcast(b"verdict".to_vec())?;
+    }
+    ranks.end()
+}
+
+/// Waits for what does not happen.
+fn wait(mut ranks: Ranks) -> Result<()> {
+    if ranks.is_leader() {
+        ranks.gather(b"").map(drop)
+    } else {
+        ranks.obey().map(drop)
+    }
+}
+
+/// Ends in order after a signal.
+fn until_signal(ranks: Ranks) -> Result<()> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, flag.clone()).expect("a handler");
+    }
+    while !flag.load(Ordering::Relaxed) {
+        ranks.check()?;
+        ranks.pulse().progress();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ranks.end()
+}
+
+/// The launcher of three ranks, which print through it.
+fn launch(work: &str, variables: &Variables) -> ExitCode {
+    let requested = Some(RequestedRanks::Number(3));
+    let Ok(Role::Start(node)) = role(variables, requested, 1) else {
+        panic!("nothing to start");
+    };
+    let command = local::Command {
+        program: "/usr/bin/env".into(),
+        arguments: [
+            format!("{WORK}={work}").into(),
+            std::env::current_exe()
+                .expect("this program")
+                .into_os_string(),
+        ]
+        .into(),
+    };
+    let print = |rank: usize, line: &str| println!("[rank {rank}] {line}");
+    let ended = local::start(&node, &command, print).expect("started");
+    ExitCode::from(u8::try_from(ended.status).unwrap_or(1))
+}

@@ -1,0 +1,7 @@
+//! Ranks in threads of one process.
+
+mod calls;
+mod in_threads;
+mod meetings;
+#[path = "../support/mod.rs"]
+mod support;
