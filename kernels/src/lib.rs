@@ -51,6 +51,7 @@ pub mod gated_norm;
 pub mod geglu;
 #[cfg(feature = "cuda")]
 pub mod gpu;
+pub mod gradient_sum;
 pub mod head_norm;
 pub mod layer_norm;
 pub mod linear_cross_entropy;

@@ -253,6 +253,26 @@ def adamw(checks):
     checks.near("norm", root, gradient.double().norm())
 
 
+def gradient_sum(checks):
+    p, scale = 5000, 2.0**49
+    parts = [torch.randn(p), torch.randn(p) * 1e-6, torch.randn(p) * 1e-3]
+    sums, floats = torch.full((p + 1,), 7, dtype=torch.int64), torch.empty(p)
+    checks.kernel("gradient_sum_clear")((1, 1), [sums], u32=[p])
+    for i, part in enumerate(parts):
+        form = "further" if i else "first"
+        checks.kernel(f"gradient_sum_add {form}")(vectors(p), [part, sums], u32=[p], f32=[scale])
+    expected = sum((part.double() * scale).round().to(torch.int64) for part in parts)
+    assert torch.equal(sums[:p], expected) and sums[p] == 0
+    kernel = checks.kernel("gradient_sum_floats")
+    kernel(vectors(p), [sums, floats], u32=[p], f32=[1 / scale, math.nan])
+    assert torch.equal(floats, expected.float() / scale)
+    parts[1][17] = 1024.0
+    checks.kernel("gradient_sum_add further")(vectors(p), [parts[1], sums], u32=[p], f32=[scale])
+    assert sums[p] == 1
+    kernel(vectors(p), [sums, floats], u32=[p], f32=[1 / scale, math.nan])
+    assert floats.isnan().all()
+
+
 def attend(qkv, h, borders, causal):
     """Attention within documents in plain operations."""
     [n, heads, c] = qkv.shape
@@ -339,6 +359,7 @@ def main():
         for c, causal in [(64, True), (128, True), (64, False)]:
             attention(checks, (f"_t_{kind}_n_4", c, causal), TYPES[kind], [4, 2])
     adamw(checks)
+    gradient_sum(checks)
     low_rank(checks, "dropout", 3, 1, True)
     low_rank(checks, "wide dropout", 3, 4, True)
     low_rank(checks, "wide plain", 2, 4, False)

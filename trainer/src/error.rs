@@ -13,6 +13,8 @@ use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
 use tooltune_kernels::recording::RecordingError;
 use tooltune_pipelines::PipelineError;
+use tooltune_ranks::local::{OTHER_RANK_STATUS, StartError};
+use tooltune_ranks::{LaunchError, RanksError};
 use tooltune_report::ReportError;
 use tooltune_rows::batches::BatchError;
 use tooltune_rows::examples::ExamplesError;
@@ -288,6 +290,34 @@ pub enum Error {
         /// Path of the saved checkpoint.
         checkpoint: String,
     },
+    /// Processes that cannot train together, or of which one was lost.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
+    /// Variables of a launcher that do not describe a run.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Processes that cannot be started.
+    #[error(transparent)]
+    StartRanks(#[from] StartError),
+    /// The first process of a run ended it.
+    #[error("rank 0 ended the run with exit status {exit_code}")]
+    LeaderStopped {
+        /// Its exit status.
+        exit_code: u8,
+    },
+    /// This process stopped because another one of the run did.
+    #[error(transparent)]
+    OtherRank(RanksError),
+    /// One of the processes that this one started failed; it has printed why.
+    #[error("rank {rank} failed: {how}")]
+    RankFailed {
+        /// The rank.
+        rank: usize,
+        /// Its exit status or signal, in words.
+        how: String,
+        /// The exit status for this process.
+        exit_code: u8,
+    },
     /// A signal stopped work other than training.
     #[error("{}: {source}", name_of(*signal))]
     BySignal {
@@ -402,6 +432,7 @@ impl Error {
             | Self::Lora(_)
             | Self::Device(_)
             | Self::Synth(_)
+            | Self::Launch(_)
             | Self::Graph(_) => 2,
             Self::Io { source, .. } if is_not_utf8(source) => 3,
             Self::Stream(StreamError::LineWithoutEnd { .. }) => 3,
@@ -435,6 +466,12 @@ impl Error {
                 _ => u8::try_from(128 + signal).unwrap_or(1),
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
+            // The launcher may start the run again, which resumes from its last checkpoint.
+            Self::Ranks(
+                RanksError::Lost { .. } | RanksError::Silent { .. } | RanksError::Stalled { .. },
+            ) => 75,
+            Self::LeaderStopped { exit_code } | Self::RankFailed { exit_code, .. } => *exit_code,
+            Self::OtherRank(_) => u8::try_from(OTHER_RANK_STATUS).unwrap_or(1),
             Self::ReaderGone => 0,
             Self::Pipeline(error) => of_pipeline(error),
             Self::Hub(HubError::Name(_)) => 2,
@@ -457,6 +494,8 @@ impl Error {
             | Self::Step(_)
             | Self::Recording(_)
             | Self::NoDiskSpace { .. }
+            | Self::Ranks(_)
+            | Self::StartRanks(_)
             | Self::Io { .. } => 1,
         }
     }

@@ -63,6 +63,7 @@ pub fn sources() -> Result<Vec<Source>, String> {
     crate::lora_linear::low_rank::sources(&mut sources);
     crate::linear_cross_entropy::cuda::sources(&mut sources);
     crate::masked_argmax::cuda::sources(&mut sources);
+    crate::gradient_sum::cuda::sources(&mut sources);
     crate::adamw::cuda::sources(&mut sources);
     sources.sources.into_iter().collect()
 }

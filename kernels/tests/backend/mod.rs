@@ -7,6 +7,7 @@ pub(crate) mod attention;
 pub(crate) mod elementwise;
 pub(crate) mod embedding;
 pub(crate) mod gated_delta;
+pub(crate) mod gradient_sum;
 
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 

@@ -1,6 +1,7 @@
 //! Operations that work row by row or element by element.
 
 use burn::tensor::{DType, Tensor};
+use tooltune_kernels::gradient_sum::{self, GradientSum};
 use tooltune_kernels::{
     AdamW, AdamWState, ComputeDtype, FrozenWeight, RopeTable, RowIndices, SpanNorm, Supervision,
     adamw, embedding, head_norm, linear_cross_entropy, masked_argmax, rms_norm, rope, select_rows,
@@ -205,6 +206,55 @@ fn row_losses_and_their_gradients_match_the_reference() {
             &device_values(d_logits),
             &values(leaf.grad(&grads).unwrap()),
         );
+    }
+}
+
+#[test]
+fn exact_sums_of_gradients_equal_the_reference() {
+    let mut numbers = Numbers::new(61);
+    for (n, n_parts) in [(1, 2), (7, 1), (1000, 3), (70_003, 5)] {
+        let parts: Vec<Tensor<1>> = (0..n_parts)
+            .map(|i| numbers.tensor([n]).mul_scalar(10.0_f64.powi(-2 * i)))
+            .collect();
+        let placed: Vec<Tensor<1>> = parts.iter().map(|part| on_device(part)).collect();
+        let sum = || {
+            let mut sum = GradientSum::new(n, parts.len());
+            placed.iter().for_each(|part| sum.add(part.clone()));
+            sum
+        };
+        let bits = |x: &Tensor<1>| {
+            values(x.clone())
+                .iter()
+                .map(|x| x.to_bits())
+                .collect::<Vec<_>>()
+        };
+        let expected = bits(&gradient_sum::reference::sum(&parts));
+        let alone = sum()
+            .finish::<()>(&placed[0], None)
+            .expect("no other process");
+        assert_eq!(bits(&alone), expected, "{n} values, {n_parts} parts");
+        let mut n_calls = 0;
+        let mut add_all = |_: &mut [i64]| {
+            n_calls += 1;
+            Ok::<(), ()>(())
+        };
+        let with_others = sum().finish(&placed[0], Some(&mut add_all));
+        assert_eq!(
+            bits(&with_others.expect("no error")),
+            expected,
+            "{n} values"
+        );
+        assert_eq!(n_calls, 1);
+    }
+    for value in [1024.0, -2000.0, f32::NAN] {
+        let parts = [vec![0.5, 1.0], vec![value, 0.0]];
+        let mut sum = GradientSum::new(2, 2);
+        for part in parts {
+            sum.add(on_device(&pair(part, [2]).0));
+        }
+        let like = on_device(&pair(vec![0.0; 2], [2]).0);
+        let sum = values(sum.finish::<()>(&like, None).expect("no other process"));
+        assert!(sum.iter().all(|x| x.is_nan()), "{value}: {sum:?}");
     }
 }
 

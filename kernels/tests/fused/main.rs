@@ -14,6 +14,7 @@ mod finite_differences;
 mod frozen_weight;
 mod gated_delta;
 mod gemm;
+mod gradient_sum;
 mod linear_cross_entropy;
 mod lora_linear;
 mod magnitudes;

@@ -61,8 +61,8 @@ pub use suite::Suite;
 pub use tables::{
     AgentSuiteConfig, BaseModelSettings, CheckpointConfig, Config, DataConfig, EvalConfig,
     ExecutorConfig, GoatConfig, JudgeConfig, KindWeights, LogConfig, LoraConfig, MaskConfig,
-    NoLanguageModel, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight, TrainConfig,
-    TrainFile, TruncateConfig, eval,
+    NoLanguageModel, RanksConfig, RetrieverConfig, RetrieverLora, SandboxConfig, SpanWeight,
+    TrainConfig, TrainFile, TruncateConfig, eval,
 };
 pub use template_kwargs::TemplateKwargs;
 pub use tooltune_checkpoints::adapter::{Patterns, TargetModules};

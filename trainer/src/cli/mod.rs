@@ -25,6 +25,7 @@ pub use sandbox::*;
 pub use structure::*;
 
 use crate::config::Suite;
+use tooltune_ranks::RequestedRanks;
 
 /// LoRA fine-tuning that turns small open language models into reliable tool users.
 #[derive(Debug, Parser)]
@@ -282,6 +283,10 @@ pub struct TrainArgs {
         default_missing_value = "10"
     )]
     pub profile: u64,
+    /// Train with this many processes of this host, which divide the micro-batches of each step; auto:
+    /// one per GPU, or what the launcher says. torchrun, srun and mpiexec need no option.
+    #[arg(long, value_name = "N|auto")]
+    pub ranks: Option<RequestedRanks>,
 }
 
 /// A model with its settings.

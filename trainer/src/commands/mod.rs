@@ -54,7 +54,11 @@ use tooltune_terminal::{Progress, between_bars, columns, counted, fitting_text};
 pub fn run(cli: Cli) -> Result<(), Error> {
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
-    device::start_threads(machine.threads)?;
+    let of_rank = || match &cli.command {
+        Command::Train(on) => train::threads_of_rank(on.args.ranks),
+        _ => None,
+    };
+    device::start_threads(machine.threads.or_else(of_rank))?;
     // Training adds its own details to an out-of-memory error. The other commands generate text, so
     // their advice is about generation settings.
     let done = catch_out_of_memory(GENERATION_SETTINGS, || run_command(cli.command, machine));

@@ -56,7 +56,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     let pace = Pace::estimate(&PaceInput {
         config: &config,
         plan: &plan,
-        model: &preparation.base.config,
+        model: &preparation.training.base.config,
         probe: probe.as_ref(),
         device: &device,
     });
@@ -81,7 +81,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
             for line in warnings.chain(unusual_lines(&config)) {
                 say(&line)?;
             }
-            say_refusals(refusals(&config, &preparation.base)?)?;
+            say_refusals(refusals(&config, &preparation.training.base)?)?;
             print_memory(&config, &plan.needs.memory, available_memory_bytes())?;
             probe.map_or(Ok(()), |probe| print_probe(&plan, &probe))?;
         }
@@ -89,7 +89,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
             let mut answer = as_json(&config, &preparation, &plan, probe.as_ref());
             answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
             answer["unusual"] = json!(unusual_lines(&config));
-            answer["refused_exports"] = json!(refusals(&config, &preparation.base)?);
+            answer["refused_exports"] = json!(refusals(&config, &preparation.training.base)?);
             answer["device"] = json!(device_text(&config, &device));
             answer["time"] = json!(pace.map(|pace| json!({
                 "training_seconds": pace.seconds(plan.training.n_tokens),
@@ -308,7 +308,7 @@ impl PlanTable {
             "examples",
             format!(
                 "{} of {} rows, {} dropped{}",
-                preparation.examples.len(),
+                preparation.training.examples.len(),
                 report.n_rows,
                 report.n_dropped(),
                 preparation.weighted_suffix()
@@ -510,7 +510,7 @@ fn as_json(
         "epochs": training.epochs,
         "micro_batches": training.n_micro_batches,
         "rows": preparation.report.n_rows,
-        "examples": preparation.examples.len(),
+        "examples": preparation.training.examples.len(),
         "weighted_rows": preparation.weighted,
         "dropped": preparation.report.dropped,
         "unlearned_turns": preparation.report.unlearned,

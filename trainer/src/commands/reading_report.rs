@@ -107,7 +107,8 @@ fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
 
 /// Warnings about the learning-rate schedules of a run.
 pub(super) fn learning_rate_lines(config: &Config, preparation: &Preparation) -> Vec<String> {
-    let schedule = LearningRateSchedule::of_training(&config.train, preparation.total_steps);
+    let schedule =
+        LearningRateSchedule::of_training(&config.train, preparation.training.total_steps);
     let retriever = preparation.retriever.as_ref();
     let retriever = retriever.and_then(|pairs| retriever_learning_rate_line(config, pairs));
     schedule_line("train", schedule)

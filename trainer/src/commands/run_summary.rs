@@ -77,9 +77,11 @@ pub(super) fn model_lines(
 ) -> Result<String, Error> {
     let configured = config.language_model()?.compute_dtype;
     let compute_dtype = settings::compute_dtype(configured, device)?;
-    let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
-    let longest = preparation.examples.longest();
-    let n_blocks = preparation.base.config.num_hidden_layers;
+    let kept_blocks = preparation
+        .training
+        .kept_blocks(config, compute_dtype, device)?;
+    let longest = preparation.training.examples.longest();
+    let n_blocks = preparation.training.base.config.num_hidden_layers;
     let n_kept_longest = kept_blocks.count(longest.max(1));
     Ok(format!(
         "device {}; matmuls in {}\nactivations {}",

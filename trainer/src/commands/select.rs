@@ -293,7 +293,7 @@ impl<'a> Evaluation<'a> {
             Some(model) => {
                 let preparation = prepare_run(config, device)?;
                 let dtype = settings::compute_dtype(model.compute_dtype, device)?;
-                let decoder = preparation.base.decoder(dtype, device)?;
+                let decoder = preparation.training.base.decoder(dtype, device)?;
                 let evaluator = Evaluator::new(config, preparation.eval_inputs(), device)?;
                 let evaluator = evaluator.ok_or_else(|| {
                     Error::Usage("the config does not set up an evaluation".to_string())
@@ -330,7 +330,7 @@ impl<'a> Evaluation<'a> {
         };
         let target = EvalTarget {
             decoder,
-            base: &preparation.base,
+            base: &preparation.training.base,
             retriever: retriever.as_ref(),
         };
         let outcome = evaluator.evaluate(target, &mut watch)?;

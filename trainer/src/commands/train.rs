@@ -1,9 +1,12 @@
 //! `train`: trains as a config describes, and writes a run directory.
 
+mod ranks;
+
 use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
+use tooltune_ranks::{Launch, Ranks, Role};
 
 use super::select::ceilings;
 use super::{DeviceOption, counted, load_config, say};
@@ -13,12 +16,14 @@ use crate::commands::reading_report::{
 };
 use crate::commands::run_summary::{model_lines, retriever_line, unusual_lines};
 use crate::config::{ArgumentMask, Config, MetricExpression};
+use crate::device;
 use crate::error::Error;
 use crate::out_of_memory::{
     GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory,
 };
 use crate::plan::{self, GENERATION, size};
 use crate::recipes::preparation::{Preparation, prepare_run};
+use crate::recipes::ranks::Working;
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
 use crate::recipes::run_files;
@@ -26,41 +31,93 @@ use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
+pub(super) use ranks::threads_of_rank;
+
 pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), Error> {
+    match ranks::role(args.ranks)? {
+        Role::Alone => run_rank(args, device_option, None),
+        Role::Rank(launch) => run_rank(args, device_option, Some(&launch)),
+        Role::Start(node) => ranks::start(&node),
+    }
+}
+
+/// Trains in this process: alone, or as one rank of a run.
+fn run_rank(
+    args: &TrainArgs,
+    device_option: &DeviceOption,
+    launch: Option<&Launch>,
+) -> Result<(), Error> {
     let mut config = load_config(&args.config)?;
     config.device = device_option.name(config.device)?;
+    let Some(launch) = launch else {
+        return lead(args, config, Ranks::alone());
+    };
+    ranks::watch_parent()?;
+    config.device = ranks::device_of_rank(config.device, launch);
+    let connected = ranks::meet(launch, &config)?;
+    match connected.is_leader() {
+        true => lead(args, config, connected),
+        false => ranks::run_follower(config, connected),
+    }
+}
+
+/// Trains with the other ranks, writes the run directory, and reports the result.
+fn lead(args: &TrainArgs, config: Config, mut ranks: Ranks) -> Result<(), Error> {
+    let profiled_steps = args.profile;
+    let trained = train_run(args, config, &mut ranks);
+    let (config, summary) = ranks::end_run(ranks, trained)?;
+    report_end(&config, &summary, profiled_steps)
+}
+
+fn train_run(
+    args: &TrainArgs,
+    mut config: Config,
+    ranks: &mut Ranks,
+) -> Result<(Config, RunSummary), Error> {
     run_files::pin_run_settings(&mut config)?;
-    let device = device_option.open(config.device)?;
+    ranks::send_pinned(ranks, &config)?;
+    let device = device::open(config.device)?;
     let resume = match args.resume.as_str() {
         "auto" => Resume::Auto,
         "never" => Resume::Never,
         path => Resume::From(PathBuf::from(path)),
     };
     let summary = match config.model {
-        Some(_) => train_model(&config, &resume, &device, args.profile)?,
-        None => {
-            let inputs = InputTimes::list(&config);
-            let preparation = retriever::prepare_run(&config)?;
-            say(&retriever_line(&config, &device)?)?;
-            report_pairs(&preparation)?;
-            let warning = retriever_learning_rate_line(&config, &preparation);
-            for line in warning.into_iter().chain(unusual_lines(&config)) {
-                say(&line)?;
-            }
-            catch_out_of_memory(RETRIEVER_SETTINGS, || {
-                let profiled_steps = args.profile;
-                retriever::train(
-                    &config,
-                    &preparation,
-                    &inputs,
-                    &resume,
-                    &device,
-                    profiled_steps,
-                )
-            })
-            .map_err(|error| with_checkpoint(error, &config))?
-        }
+        Some(_) => train_model(&config, &resume, &device, args.profile, ranks)?,
+        None => train_retriever(&config, &resume, &device, args.profile)?,
     };
+    Ok((config, summary))
+}
+
+fn train_retriever(
+    config: &Config,
+    resume: &Resume,
+    device: &Device,
+    profiled_steps: u64,
+) -> Result<RunSummary, Error> {
+    let inputs = InputTimes::list(config);
+    let preparation = retriever::prepare_run(config)?;
+    say(&retriever_line(config, device)?)?;
+    report_pairs(&preparation)?;
+    let warning = retriever_learning_rate_line(config, &preparation);
+    for line in warning.into_iter().chain(unusual_lines(config)) {
+        say(&line)?;
+    }
+    catch_out_of_memory(RETRIEVER_SETTINGS, || {
+        retriever::train(
+            config,
+            &preparation,
+            &inputs,
+            resume,
+            device,
+            profiled_steps,
+        )
+    })
+    .map_err(|error| with_checkpoint(error, config))
+}
+
+/// Reports how a run ended.
+fn report_end(config: &Config, summary: &RunSummary, profiled_steps: u64) -> Result<(), Error> {
     say(&format!(
         "{} done; run directory {}",
         counted(summary.steps as usize, "step"),
@@ -81,12 +138,12 @@ pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), 
             profile.table.display(),
             profile.trace.display()
         ))?,
-        None if args.profile > 0 => say(
+        None if profiled_steps > 0 => say(
             "no profile: profiling starts with the second step of a process, and this process ran fewer",
         )?,
         None => {}
     }
-    say_best(&summary)
+    say_best(summary)
 }
 
 /// Reports the selected checkpoint, which may be the untrained one.
@@ -140,17 +197,21 @@ fn train_model(
     resume: &Resume,
     device: &Device,
     profiled_steps: u64,
+    ranks: &mut Ranks,
 ) -> Result<RunSummary, Error> {
     let inputs = InputTimes::list(config);
+    let working = Working::begin(ranks.pulse(), "preparing rows");
     let preparation = prepare_run(config, device)?;
+    drop(working);
+    ranks::compare_inputs(ranks, &preparation.training)?;
     let report = &preparation.report;
     say(&format!(
         "{}, {}, {} tokens per epoch, {} of them supervised; {}",
         counted(report.n_rows, "row"),
-        counted(preparation.examples.len(), "example"),
+        counted(preparation.training.examples.len(), "example"),
         report.n_tokens,
         report.n_trained_tokens,
-        counted(preparation.total_steps as usize, "step")
+        counted(preparation.training.total_steps as usize, "step")
     ))?;
     say(&model_lines(config, &preparation, device)?)?;
     if config.mask.arguments != ArgumentMask::None {
@@ -171,10 +232,10 @@ fn train_model(
         train(
             config,
             &preparation,
-            &inputs,
-            resume,
+            (&inputs, resume),
             device,
             profiled_steps,
+            ranks,
         )
     })
     .map_err(|error| with_planned_memory(error, config, &preparation, device))

@@ -132,9 +132,9 @@ impl Needs {
 /// The template refuses an evaluation row, an encoder cannot be read, or the adapter settings match
 /// no module.
 pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
-    let model = &preparation.base.config;
-    let n_adapter = preparation.lora.n_parameters(model)?;
-    let n_whole = preparation.lora.n_whole(model)?;
+    let model = &preparation.training.base.config;
+    let n_adapter = preparation.training.lora.n_parameters(model)?;
+    let n_whole = preparation.training.lora.n_whole(model)?;
     let training = training_work(preparation);
     let evaluation = evaluation_work(config, preparation)?;
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
@@ -147,7 +147,9 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         }
         _ => None,
     };
-    let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
+    let kept_blocks = preparation
+        .training
+        .kept_blocks(config, compute_dtype, device)?;
     let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
     let n_kept = kept_blocks.count(largest.unwrap_or(1));
     let needs = Needs::for_language_model(&MemoryInput {
@@ -156,7 +158,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         n_adapter,
         n_whole,
         compute_dtype,
-        vocabulary: preparation.base.tokenizer.vocab_size(),
+        vocabulary: preparation.training.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
         kept_blocks,
         loss_rows: loss_rows(device),
@@ -167,7 +169,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
     });
     Ok(Plan {
         needs,
-        steps: preparation.total_steps,
+        steps: preparation.training.total_steps,
         training,
         compute_dtype,
         n_blocks: model.num_hidden_layers,

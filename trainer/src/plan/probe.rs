@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::lora::LoraLayout as _;
 use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
+use crate::recipes::learner::micro_batch;
 use crate::recipes::preparation::Preparation;
-use crate::recipes::sft::micro_batch;
 use crate::recipes::starting;
 use crate::settings;
 use tooltune_kernels::{DropoutKey, DropoutRate};
@@ -53,12 +53,17 @@ pub fn probe(
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
     let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
-    let slots = preparation.lora.slots(&preparation.base.config)?;
-    let kept_blocks = preparation.kept_blocks(config, compute_dtype, device)?;
-    let mut adapters = starting::begin(config, preparation, slots, device)?;
-    let base = &preparation.base;
+    let slots = preparation
+        .training
+        .lora
+        .slots(&preparation.training.base.config)?;
+    let kept_blocks = preparation
+        .training
+        .kept_blocks(config, compute_dtype, device)?;
+    let mut adapters = starting::begin(config, &preparation.training, slots, device)?;
+    let base = &preparation.training.base;
     let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
-    if preparation.starting_adapter.is_none() {
+    if preparation.training.starting_adapter.is_none() {
         adapters.init_dora_magnitudes(&mut decoder)?;
     }
     let max_grad_norm = config.train.max_grad_norm;
@@ -68,7 +73,7 @@ pub fn probe(
         &adapters.flat,
     );
     adapters.attach(&mut decoder);
-    let batch = micro_batch(&preparation.examples, longest_batch)?;
+    let batch = micro_batch(&preparation.training.examples, longest_batch)?;
     let rss_before_step_bytes = rss_bytes();
 
     let started = Instant::now();

@@ -61,8 +61,8 @@ pub struct TrainingWork {
 /// Simulates the first [`MAX_SIMULATED_STEPS`] steps of a run exactly as training runs them, and
 /// extrapolates to the rest.
 pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
-    let lengths = preparation.examples.lengths();
-    let n_simulated = preparation.total_steps.min(MAX_SIMULATED_STEPS);
+    let lengths = preparation.training.examples.lengths();
+    let n_simulated = preparation.training.total_steps.min(MAX_SIMULATED_STEPS);
     let mut work = TrainingWork::default();
     let mut most_tokens = 0;
     let mut cursor = Cursor {
@@ -70,7 +70,7 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
         step_in_epoch: 0,
     };
     for _ in 0..n_simulated {
-        let (micro_batches, next) = preparation.order.next(cursor);
+        let (micro_batches, next) = preparation.training.order.next(cursor);
         cursor = next;
         for batch in micro_batches {
             let shape = BatchShape::of_lengths(lengths, &batch);
@@ -84,10 +84,14 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
             }
         }
     }
-    let steps_in_epoch = preparation.order.steps_in_epoch(cursor.epoch).max(1);
+    let steps_in_epoch = preparation
+        .training
+        .order
+        .steps_in_epoch(cursor.epoch)
+        .max(1);
     work.epochs = cursor.epoch as f64 + cursor.step_in_epoch as f64 / steps_in_epoch as f64;
-    if n_simulated < preparation.total_steps {
-        let times = preparation.total_steps as f64 / n_simulated as f64;
+    if n_simulated < preparation.training.total_steps {
+        let times = preparation.training.total_steps as f64 / n_simulated as f64;
         let extrapolate = |n: u64| (n as f64 * times) as u64;
         work.n_tokens = extrapolate(work.n_tokens);
         work.n_trained_tokens = extrapolate(work.n_trained_tokens);
@@ -160,7 +164,7 @@ pub(super) fn evaluation_work(
             suites.insert(0, (suite_of_rows, lengths.len()));
         }
     }
-    let steps = preparation.total_steps;
+    let steps = preparation.training.total_steps;
     Ok(Some(EvaluationWork {
         n_evaluations: 1 + steps.div_ceil(config.eval.eval_steps),
         suites,
@@ -182,7 +186,7 @@ pub(super) fn encodes(config: &Config) -> bool {
 
 /// Token counts of the evaluation prompts, shortest first.
 fn prompt_lengths(preparation: &Preparation) -> Result<Vec<usize>, DataError> {
-    let base = &preparation.base;
+    let base = &preparation.training.base;
     let mut lengths = preparation
         .eval_rows
         .iter()
@@ -199,7 +203,7 @@ fn other_batches(
     preparation: &Preparation,
     suites: &[(&'static str, usize)],
 ) -> Vec<Vec<usize>> {
-    let longest = preparation.examples.longest();
+    let longest = preparation.training.examples.longest();
     let others = suites.iter().filter(|(name, _)| {
         let needs = SuiteInfo::named(name).map(|suite| suite.needs);
         needs.is_some_and(|needs| needs.generator && needs.rows.is_none())

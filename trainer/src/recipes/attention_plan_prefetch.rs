@@ -4,21 +4,17 @@
 use burn::tensor::Device;
 use tooltune_kernels::{Causality, ComputeDtype};
 
-use super::preparation::Preparation;
+use super::preparation::Training;
 use crate::device::{PlanPrefetch, plan_attention};
 use crate::models::layers::Mixer;
 
 /// Starts compiling plans for all steps of the first epoch. Later epochs have hardly any new
 /// shapes.
-pub(super) fn begin(
-    preparation: &Preparation,
-    dtype: ComputeDtype,
-    device: &Device,
-) -> PlanPrefetch {
+pub(super) fn begin(training: &Training, dtype: ComputeDtype, device: &Device) -> PlanPrefetch {
     if dtype != ComputeDtype::Bf16 {
         return PlanPrefetch::default();
     }
-    let model = &preparation.base.config;
+    let model = &training.base.config;
     let mut causalities = Vec::new();
     let attending = model.layers.iter();
     for layer in attending.filter(|layer| layer.mixer == Mixer::Attention) {
@@ -32,8 +28,8 @@ pub(super) fn begin(
         model.num_key_value_heads,
         model.head_dim,
     ];
-    let order = &preparation.order;
-    let n_steps = (order.steps_in_epoch(0) as u64).min(preparation.total_steps) as usize;
+    let order = &training.order;
+    let n_steps = (order.steps_in_epoch(0) as u64).min(training.total_steps) as usize;
     let micro_batches = (0..n_steps).flat_map(|step| order.step(0, step));
     let lengths = |ids: Vec<usize>| ids.into_iter().map(|id| order.length(id)).collect();
     plan_attention(device, heads, causalities, micro_batches.map(lengths))

@@ -1,11 +1,14 @@
 //! Training recipes, one plain loop each.
 
 mod attention_plan_prefetch;
+mod deal;
 pub mod history;
 pub mod kept_blocks;
+pub mod learner;
 mod loss_watch;
 pub mod pending_lock;
 pub mod preparation;
+pub mod ranks;
 pub(crate) mod reporter;
 pub mod resume;
 pub mod retriever;

@@ -20,7 +20,7 @@ use super::retriever::RetrieverPreparation;
 use super::run_lock::{BASE_MODEL, RunLock, Used};
 use super::starting::{starting_adapter, starting_folder};
 use crate::base_model::BaseModel;
-use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength};
+use crate::config::{Config, DataFormat, Flatten, LoraConfig, RunLength, TrainFile};
 use crate::error::Error;
 use crate::eval::in_loop::{EvalInputs, check_rows, held_out};
 use crate::eval::suites::LoadedSuites;
@@ -30,13 +30,28 @@ use crate::lora::{AdapterSlot, WholeWeight};
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
 
-/// All checked inputs that a run needs before its first step.
+/// The inputs of training steps. Every process of a run has them.
 #[derive(Debug)]
-pub struct Preparation {
+pub struct Training {
     /// The base model without its weights.
     pub base: BaseModel,
     /// Training examples.
     pub examples: Examples,
+    /// Adapter settings.
+    pub lora: LoraConfig,
+    /// Initial factors, if the run continues from another adapter.
+    pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
+    /// The examples of each step.
+    pub order: StepOrder,
+    /// Number of optimizer steps of the run.
+    pub total_steps: u64,
+}
+
+/// All checked inputs that a run needs before its first step.
+#[derive(Debug)]
+pub struct Preparation {
+    /// The inputs of training steps.
+    pub training: Training,
     /// Statistics on the training rows.
     pub report: PrepareReport,
     /// Statistics on flattened schemas, if the config flattens them.
@@ -53,14 +68,6 @@ pub struct Preparation {
     pub has_more_eval_rows: bool,
     /// Examples for the held-out loss and their statistics; `None` if that loss is not measured.
     pub held_out: Option<Prepared>,
-    /// Adapter settings.
-    pub lora: LoraConfig,
-    /// Initial factors, if the run continues from another adapter.
-    pub starting_adapter: Option<BTreeMap<String, HostTensor>>,
-    /// The examples of each step.
-    pub order: StepOrder,
-    /// Number of optimizer steps of the run.
-    pub total_steps: u64,
     /// How often the rows of each weighted file are used in the run.
     pub weighted: Vec<WeightedRows>,
     /// Training data of the retriever, if one is trained with the model.
@@ -107,10 +114,12 @@ impl Preparation {
             rows: &self.eval_rows,
             held_out: self.held_out.as_ref(),
             suites: &self.suites,
-            stop_ids: &self.base.stop_ids,
+            stop_ids: &self.training.base.stop_ids,
         }
     }
+}
 
+impl Training {
     /// Decides how many blocks keep their activations, from `train.gradient_checkpointing` and the
     /// device memory that is free before the weights are loaded.
     ///
@@ -144,6 +153,80 @@ pub struct Flattened {
     pub eval: FlattenReport,
 }
 
+/// The base model and the adapter settings of a run.
+struct ModelInputs {
+    base: BaseModel,
+    lora: LoraConfig,
+    starting_adapter: Option<BTreeMap<String, HostTensor>>,
+}
+
+impl ModelInputs {
+    /// Reads the model's files, and the adapter that the run continues from.
+    fn open(config: &Config) -> Result<Self, Error> {
+        let base = BaseModel::from_config(config)?;
+        for (field, dropout) in &base.config.dropouts {
+            tracing::warn!(
+                "{}: config.json sets {field} = {dropout}, which is not applied; transformers would \
+                 apply this dropout in training",
+                base.path.display()
+            );
+        }
+        let lora = config.lora.clone();
+        let slots = lora.slots(&base.config)?;
+        let whole_weights = lora.whole_weights(&base.config)?;
+        lora.check_principal_ranks(&base.config)?;
+        let starting_adapter = match &lora.init_from {
+            Some(path) => Some(load_starting_adapter(config, path, &slots, &whole_weights)?),
+            None => None,
+        };
+        Ok(Self {
+            base,
+            lora,
+            starting_adapter,
+        })
+    }
+
+    /// Prepares the training examples and their order.
+    fn with_examples(self, config: &Config, device: &Device) -> Result<(Training, Account), Error> {
+        let TrainingExamples { examples, account } = training_examples(config, &self.base, device)?;
+        check_split(config, account.split.as_ref())?;
+        check_context(&examples, self.base.config.max_position_embeddings)?;
+        let lengths = examples.lengths().iter().map(|length| length.n_tokens);
+        let order = StepOrder::new(lengths.collect(), settings::order_options(config))
+            .map_err(|error| error.with_ids(|idx| examples.id(idx)))?
+            .with_parts(&parts(config, &account))?;
+        let training = Training {
+            base: self.base,
+            lora: self.lora,
+            starting_adapter: self.starting_adapter,
+            examples,
+            total_steps: total_steps(config.train.length(), &order),
+            order,
+        };
+        Ok((training, account))
+    }
+}
+
+/// The training files by number of examples and weight.
+fn parts(config: &Config, account: &Account) -> Vec<Part> {
+    let files = config.data.train.iter().zip(&account.n_of_file);
+    let part = |(file, &n_examples): (&TrainFile, &usize)| Part {
+        n_examples,
+        weight: file.weight,
+    };
+    files.map(part).collect()
+}
+
+/// Reads and checks the inputs of training steps, and nothing else.
+///
+/// # Errors
+///
+/// As [`prepare_run`].
+pub fn prepare_training(config: &Config, device: &Device) -> Result<Training, Error> {
+    let (training, _) = ModelInputs::open(config)?.with_examples(config, device)?;
+    Ok(training)
+}
+
 /// Reads and checks everything except the weights. `device` runs the retriever if it selects the
 /// documents of training prompts.
 ///
@@ -151,73 +234,44 @@ pub struct Flattened {
 ///
 /// A model file or row is invalid, or the settings cannot be used together.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
-    let base = BaseModel::from_config(config)?;
-    for (field, dropout) in &base.config.dropouts {
-        tracing::warn!(
-            "{}: config.json sets {field} = {dropout}, which is not applied; transformers would \
-             apply this dropout in training",
-            base.path.display()
-        );
-    }
+    let model = ModelInputs::open(config)?;
     let is_slot = config.data.format == DataFormat::Slot;
     let slot_prompt = is_slot.then(|| settings::slot_prompt(&config.data));
     let slot_prompt = slot_prompt.transpose()?;
     let prompts = PromptFiles {
-        chat_template: Some(base.template.served_source()),
+        chat_template: Some(model.base.template.served_source()),
         slot_prompt: slot_prompt.map(|prompt| prompt.source().to_owned()),
     };
-    let lora = config.lora.clone();
-    let slots = lora.slots(&base.config)?;
-    let whole_weights = lora.whole_weights(&base.config)?;
-    lora.check_principal_ranks(&base.config)?;
-    let starting_adapter = match &lora.init_from {
-        Some(path) => Some(load_starting_adapter(config, path, &slots, &whole_weights)?),
+    let suites = Rc::new(LoadedSuites::open(config, device)?);
+    let (training, account) = model.with_examples(config, device)?;
+    let mut evaluated = ReadingReport::default();
+    let eval_rows = eval_rows(config, device, &mut evaluated)?;
+    check_rows(config, &eval_rows)?;
+    let held_out = held_out(config, &training.base, &eval_rows)?;
+    let parts = parts(config, &account);
+    let n_seen = training.order.n_seen_of_parts(training.total_steps);
+    let weighted = weighted_rows(config, &parts, &n_seen)?;
+    let retriever = match config.trained_retriever() {
+        Some(retriever) => {
+            let lm_steps = Some(training.total_steps);
+            Some(RetrieverPreparation::new(config, retriever, lm_steps)?)
+        }
         None => None,
     };
-    let suites = Rc::new(LoadedSuites::open(config, device)?);
-    let TrainingExamples { examples, account } = training_examples(config, &base, device)?;
     let Account {
-        n_of_file,
         report,
         notes,
         flattened: flattened_train,
         split,
         ..
     } = account;
-    check_split(config, split.as_ref())?;
-    check_context(&examples, base.config.max_position_embeddings)?;
-    let mut evaluated = ReadingReport::default();
-    let eval_rows = eval_rows(config, device, &mut evaluated)?;
-    check_rows(config, &eval_rows)?;
-    let held_out = held_out(config, &base, &eval_rows)?;
     let flattened = Flattened {
         train: flattened_train,
         eval: evaluated.flattened,
     };
-    let lengths = examples.lengths().iter().map(|length| length.n_tokens);
-    let files = config.data.train.iter().zip(&n_of_file);
-    let parts: Vec<Part> = files
-        .map(|(file, &n_examples)| Part {
-            n_examples,
-            weight: file.weight,
-        })
-        .collect();
-    let order = StepOrder::new(lengths.collect(), settings::order_options(config))
-        .map_err(|error| error.with_ids(|idx| examples.id(idx)))?
-        .with_parts(&parts)?;
-    let total_steps = total_steps(config.train.length(), &order);
-    let weighted = weighted_rows(config, &parts, &order.n_seen_of_parts(total_steps))?;
-    let retriever = match config.trained_retriever() {
-        Some(retriever) => {
-            let lm_steps = Some(total_steps);
-            Some(RetrieverPreparation::new(config, retriever, lm_steps)?)
-        }
-        None => None,
-    };
     Ok(Preparation {
         prompts,
-        base,
-        examples,
+        training,
         report,
         flattened: (config.data.flatten != Flatten::None).then_some(flattened),
         notes,
@@ -226,10 +280,6 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         eval_notes: evaluated.notes,
         has_more_eval_rows: evaluated.has_more,
         held_out,
-        lora,
-        starting_adapter,
-        order,
-        total_steps,
         weighted,
         retriever,
         suites,

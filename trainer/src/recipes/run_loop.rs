@@ -92,6 +92,15 @@ pub(super) trait Recipe<'a> {
     /// Records that the current step has been evaluated.
     fn set_evaluated(&mut self) {}
 
+    /// Checks that all processes of the run have the same weights.
+    ///
+    /// # Errors
+    ///
+    /// A process has other weights, or was lost.
+    fn compare_ranks(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Writes a checkpoint of the current step into `dir`, including the files `extra`, keyed by
     /// name.
     ///
@@ -157,6 +166,7 @@ pub(super) trait Recipe<'a> {
     /// As [`write_checkpoint`](Self::write_checkpoint).
     fn save(&mut self, mut extra: Files) -> Result<Checkpoint, Error> {
         operation!("save");
+        self.compare_ranks()?;
         let run = self.run_mut();
         // Check the run directory first: a removed metrics file must not be rewritten in a removed
         // or foreign folder.

@@ -10,7 +10,7 @@ use tooltune_checkpoints::adapter::{
 };
 use tooltune_checkpoints::weights::HostTensor;
 
-use super::preparation::Preparation;
+use super::preparation::Training;
 use crate::checkpoint_choice::CheckpointChoice;
 use crate::config::{Config, LoraConfig};
 use crate::error::Error;
@@ -84,22 +84,22 @@ pub(super) fn starting_adapter(
 /// A weight cannot be read, or has fewer singular values than PiSSA needs.
 pub fn begin(
     config: &Config,
-    preparation: &Preparation,
+    training: &Training,
     slots: Vec<AdapterSlot>,
     device: &Device,
 ) -> Result<Adapters, Error> {
     let seed = config.train.seed;
-    let whole_weights = preparation.lora.whole_weights(&preparation.base.config)?;
-    if let Some(tensors) = &preparation.starting_adapter {
+    let whole_weights = training.lora.whole_weights(&training.base.config)?;
+    if let Some(tensors) = &training.starting_adapter {
         let adapters = Adapters::from_tensors(slots, tensors, device);
         return Ok(adapters.with_whole(whole_weights, tensors));
     }
-    let weights = &preparation.base.files.weights;
+    let weights = &training.base.files.weights;
     let base_tensors =
         |weight: &WholeWeight| Ok((weight.name.to_owned(), weights.read_f32(weight.name)?));
     let base_tensors = whole_weights.iter().map(base_tensors);
     let base_tensors = base_tensors.collect::<Result<BTreeMap<_, _>, CheckpointError>>()?;
-    let Some(init) = preparation.lora.principal_init() else {
+    let Some(init) = training.lora.principal_init() else {
         return Ok(Adapters::new(slots, seed, device).with_whole(whole_weights, &base_tensors));
     };
     let values = principal_factors(init, &slots, weights, seed)?;

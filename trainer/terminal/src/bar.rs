@@ -3,6 +3,7 @@
 //! A new bar hides earlier ones until it ends. While other output is written, the bar is hidden.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +17,15 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 
 /// Bars on the terminal; the last one is visible.
 static BARS: Mutex<Vec<ProgressBar>> = Mutex::new(Vec::new());
+
+/// Whether this process prints no progress.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on, this process prints no progress lines and shows no bars; errors and the log are
+/// still printed. For processes that do the same work as another one.
+pub fn hide_progress() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
 
 fn bars() -> MutexGuard<'static, Vec<ProgressBar>> {
     BARS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,6 +41,9 @@ pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
 
 /// Prints a line. An error, for example on a full disk, is ignored so that the work continues.
 pub fn print(line: &str) {
+    if IS_QUIET.load(Ordering::Relaxed) {
+        return;
+    }
     between_bars(|| {
         let mut stderr = io::stderr();
         let line = printable::lines(line);
@@ -71,7 +84,7 @@ pub struct Bar {
 impl Bar {
     /// Shows a bar in place of the others, with an indicatif template; `None` without a terminal.
     pub fn begin(length: u64, template: &str) -> Option<Self> {
-        if !io::stderr().is_terminal() {
+        if !io::stderr().is_terminal() || IS_QUIET.load(Ordering::Relaxed) {
             return None;
         }
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());

@@ -10,6 +10,7 @@ mod log;
 mod lora;
 mod mask;
 mod model;
+mod ranks;
 mod retriever;
 mod services;
 mod settings;
@@ -29,6 +30,7 @@ pub(crate) use lora::ALL_LINEAR;
 pub use lora::LoraConfig;
 pub use mask::{MaskConfig, SpanWeight};
 pub use model::BaseModelSettings;
+pub use ranks::RanksConfig;
 pub use retriever::{RetrieverConfig, RetrieverLora};
 pub use services::{ExecutorConfig, JudgeConfig};
 pub use train::TrainConfig;
@@ -67,6 +69,9 @@ settings! {
         /// Where metrics are written.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub log: LogConfig,
+        /// When a run with several processes gives up on one of them.
+        #[schemars(extend("x-on-resume" = "safe"))]
+        pub ranks: RanksConfig,
         /// Not a setting: the Hugging Face Hub names that the paths above were resolved from.
         #[serde(skip)]
         #[schemars(skip)]

@@ -1,0 +1,167 @@
+//! Adds the gradients of a step's micro-batches exactly, so that the sum has no order.
+//!
+//! Each element is rounded once to a 64-bit integer and the integers are added. The result is the
+//! same bits for every order of the micro-batches and for every distribution over processes. A step
+//! with a single micro-batch keeps its gradient as it is.
+
+mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
+pub mod reference;
+
+use burn::tensor::{DType, Tensor, TensorData};
+
+use crate::cpu::buffer::plain;
+#[cfg(feature = "cube")]
+use crate::route::is_served_by_gpu;
+
+/// Elements must be smaller than this in magnitude. They are part of the gradient of a mean loss.
+pub const LIMIT: f32 = 1024.0;
+
+/// Bits below the binary point of a sum of one part. Sums of parts below [`LIMIT`] then stay below
+/// 2^61.
+const FRACTION_BITS: i32 = 51;
+
+/// The sum of the gradients of one step, `[p]`, as far as this process has computed them.
+#[derive(Debug)]
+pub struct GradientSum {
+    /// Number of parts of the whole step, in all processes.
+    n_parts: usize,
+    /// Number of values of a part.
+    n_values: usize,
+    sums: Sums,
+}
+
+#[derive(Debug)]
+enum Sums {
+    /// No part yet.
+    Empty,
+    /// The only part of the step.
+    Single(Tensor<1>),
+    /// `[p + 1]`; the last element is above 0 if an element was out of range.
+    Host(Vec<i64>),
+    /// The same values on a GPU.
+    #[cfg(feature = "cube")]
+    Device(Tensor<1, burn::tensor::Int>),
+}
+
+/// Adds the integers of all processes: the argument becomes their element-wise sum.
+pub type AddAll<'a, E> = &'a mut dyn FnMut(&mut [i64]) -> Result<(), E>;
+
+/// The factor of an element before it is rounded: a power of 2, so the product is exact.
+fn scale(n_parts: usize) -> f32 {
+    let bits = n_parts.next_power_of_two().trailing_zeros();
+    2.0_f32.powi(FRACTION_BITS - bits as i32)
+}
+
+impl GradientSum {
+    /// An empty sum of `n_parts` parts of `n_values` values each. `n_parts` counts the parts of all
+    /// processes.
+    pub fn new(n_values: usize, n_parts: usize) -> Self {
+        Self {
+            n_parts,
+            n_values,
+            sums: Sums::Empty,
+        }
+    }
+
+    /// Adds a part.
+    ///
+    /// # Shapes
+    ///
+    /// - `part`: `[p]`, f32
+    ///
+    /// # Panics
+    ///
+    /// If `part` has another length than the sum, or a step with one part gets a second one.
+    pub fn add(&mut self, part: Tensor<1>) {
+        crate::operation!("gradient_sum");
+        assert_eq!(
+            part.dims(),
+            [self.n_values],
+            "gradient_sum: values of a part"
+        );
+        if self.n_parts == 1 {
+            assert!(
+                matches!(self.sums, Sums::Empty),
+                "gradient_sum: two parts of a step that has one"
+            );
+            self.sums = Sums::Single(part);
+            return;
+        }
+        let scale = scale(self.n_parts);
+        #[cfg(feature = "cube")]
+        if is_served_by_gpu(&part) && part.dtype() == DType::F32 && self.n_values > 0 {
+            let before = match std::mem::replace(&mut self.sums, Sums::Empty) {
+                Sums::Device(sums) => Some(sums),
+                _ => None,
+            };
+            self.sums = Sums::Device(cuda::add(before, part, scale));
+            return;
+        }
+        if matches!(self.sums, Sums::Empty) {
+            self.sums = Sums::Host(vec![0; self.n_values + 1]);
+        }
+        let Sums::Host(sums) = &mut self.sums else {
+            unreachable!("all parts of a sum are on one device");
+        };
+        match plain(&part, DType::F32) {
+            Some(part) => cpu::add(sums, part.numbers(), scale),
+            None => cpu::add(sums, &host(&part), scale),
+        }
+    }
+
+    /// Returns the sum of the parts of all processes, `[p]`, on the device of `like`.
+    ///
+    /// All elements are NaN if an element of a part was not smaller than [`LIMIT`], or NaN. `add_all`
+    /// is called exactly once; a process that computes alone has none.
+    ///
+    /// # Errors
+    ///
+    /// `add_all` fails.
+    pub fn finish<E>(
+        self,
+        like: &Tensor<1>,
+        add_all: Option<AddAll<'_, E>>,
+    ) -> Result<Tensor<1>, E> {
+        crate::operation!("gradient_sum");
+        let device = like.device();
+        let shape = [self.n_values];
+        let place = |values: Vec<f32>| Tensor::from_data(TensorData::new(values, shape), &device);
+        if self.n_parts == 1 {
+            let Some(add_all) = add_all else {
+                return Ok(match self.sums {
+                    Sums::Single(part) => part,
+                    _ => place(vec![0.0; self.n_values]),
+                });
+            };
+            // Only one process has a part. Zeros of the others leave its bits as they are.
+            let mut bits = match &self.sums {
+                Sums::Single(part) => cpu::to_bits(&host(part)),
+                _ => vec![0; self.n_values],
+            };
+            add_all(&mut bits)?;
+            return Ok(place(cpu::of_bits(&bits)));
+        }
+        let scale = scale(self.n_parts);
+        #[cfg(feature = "cube")]
+        if let (Sums::Device(sums), None) = (&self.sums, &add_all) {
+            return Ok(cuda::to_floats(sums.clone(), scale.recip()));
+        }
+        let mut sums = match self.sums {
+            Sums::Host(sums) => sums,
+            #[cfg(feature = "cube")]
+            Sums::Device(sums) => sums.into_data().iter::<i64>().collect(),
+            Sums::Empty | Sums::Single(_) => vec![0; self.n_values + 1],
+        };
+        if let Some(add_all) = add_all {
+            add_all(&mut sums)?;
+        }
+        Ok(place(cpu::to_floats(&sums, scale.recip())))
+    }
+}
+
+/// The values of a tensor on any device.
+fn host(part: &Tensor<1>) -> Vec<f32> {
+    part.to_data().iter::<f32>().collect()
+}

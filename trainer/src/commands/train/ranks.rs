@@ -1,0 +1,253 @@
+//! Runs `train` in several processes: their meeting, what each of them prepares, and how they end.
+
+use std::collections::BTreeMap;
+
+use tooltune_ranks::launcher::Variables;
+use tooltune_ranks::{Identity, Launch, Node, Ranks, RequestedRanks, Role, Settings, local};
+use tooltune_terminal as progress;
+
+use crate::config::{self, Config, RanksConfig};
+use crate::device;
+use crate::error::Error;
+use crate::out_of_memory::{TRAINING_SETTINGS, catch_out_of_memory};
+use crate::recipes::preparation::{Training, prepare_training};
+use crate::recipes::ranks::{self, Working};
+use crate::recipes::sft::follow;
+
+/// Finds out what this process does, from the option `--ranks` and the launcher's variables.
+///
+/// # Errors
+///
+/// The variables are incomplete or contradict each other or the option.
+pub(in super::super) fn role(requested: Option<RequestedRanks>) -> Result<Role, Error> {
+    Ok(tooltune_ranks::role(
+        &variables(),
+        requested,
+        n_gpus().max(1),
+    )?)
+}
+
+fn variables() -> Variables {
+    let variables = std::env::vars_os();
+    let in_utf8 =
+        variables.map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    in_utf8.flatten().collect()
+}
+
+/// Makes this rank end together with the process that started it.
+///
+/// # Errors
+///
+/// That process has ended already.
+pub(super) fn watch_parent() -> Result<(), Error> {
+    Ok(local::watch_parent(&variables())?)
+}
+
+/// Number of GPUs that this process can see.
+fn n_gpus() -> usize {
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(list) => list.split(',').filter(|gpu| !gpu.trim().is_empty()).count(),
+        Err(_) => std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count),
+    }
+}
+
+/// The threads of a rank by default: the cores of this host, divided by its ranks. `None` without
+/// other ranks, or if `RAYON_NUM_THREADS` is set.
+pub(in super::super) fn threads_of_rank(requested: Option<RequestedRanks>) -> Option<usize> {
+    let Ok(Role::Rank(launch)) = role(requested) else {
+        return None;
+    };
+    if std::env::var_os("RAYON_NUM_THREADS").is_some() {
+        return None;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Some((cores / launch.local_world_size).max(1))
+}
+
+/// The GPU of a rank: the one with its local rank, or the only one that its launcher shows it.
+pub(super) fn device_of_rank(device: config::Device, launch: &Launch) -> config::Device {
+    match device {
+        config::Device::Cuda(0) if launch.local_world_size > 1 && n_gpus() != 1 => {
+            config::Device::Cuda(launch.local_rank)
+        }
+        other => other,
+    }
+}
+
+/// Starts the ranks of this host and waits for their end. The first one prints as `train` does; the
+/// lines of the others begin with their rank.
+///
+/// # Errors
+///
+/// A rank cannot be started, or failed.
+pub(super) fn start(node: &Node) -> Result<(), Error> {
+    let command = local::Command {
+        program: std::env::current_exe().map_err(Error::io("/proc/self/exe".as_ref(), "read"))?,
+        arguments: std::env::args_os().skip(1).collect(),
+    };
+    let print = |rank: usize, line: &str| progress::print(&format!("rank {rank}: {line}"));
+    let ended = local::start(node, &command, print)?;
+    match ended.failed {
+        None => Ok(()),
+        Some(failed) => Err(Error::RankFailed {
+            rank: failed.rank,
+            how: failed.how,
+            exit_code: u8::try_from(ended.status).unwrap_or(1),
+        }),
+    }
+}
+
+/// Meets the other ranks of the run.
+///
+/// # Errors
+///
+/// A rank is missing, or has another program, config or the same GPU.
+pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
+    if config.model.is_none() {
+        return Err(Error::Usage(
+            "a retriever without a language model is trained by one process; run the command \
+             without --ranks and without a launcher"
+                .to_owned(),
+        ));
+    }
+    let n_parts = config.train.gradient_accumulation_steps as usize;
+    if launch.world_size > n_parts {
+        return Err(Error::Usage(format!(
+            "{} ranks, but a step has train.gradient_accumulation_steps = {n_parts} micro-batches, \
+             which the ranks divide among themselves; use at most {n_parts} ranks, or raise the \
+             setting (it counts the micro-batches of all ranks together)",
+            launch.world_size
+        )));
+    }
+    let gpu = match config.device {
+        config::Device::Cpu => None,
+        config::Device::Cuda(index) => {
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+            let name = visible
+                .split(',')
+                .nth(index)
+                .filter(|name| !name.is_empty());
+            Some(name.map_or(index.to_string(), |name| name.trim().to_owned()))
+        }
+    };
+    let identity = Identity {
+        version: version(),
+        digests: BTreeMap::from([("config".to_owned(), config.resume_digest())]),
+        unique: gpu.map(|gpu| ("GPU".to_owned(), gpu)).into_iter().collect(),
+    };
+    let RanksConfig {
+        silence_seconds,
+        step_seconds,
+    } = config.ranks;
+    let settings = Settings {
+        silence_seconds,
+        step_seconds,
+        ..Settings::default()
+    };
+    let directory = Some(config.train.output_dir.as_path());
+    Ok(Ranks::meet(launch, &identity, directory, &settings)?)
+}
+
+/// The version of the program, with a digest of its file.
+fn version() -> String {
+    let digest = std::env::current_exe()
+        .and_then(std::fs::read)
+        .map_or(0, |bytes| crc32c::crc32c(&bytes));
+    format!("{} ({digest:08x})", env!("CARGO_PKG_VERSION"))
+}
+
+/// Sends the settings that the leader fixes at the start of a run.
+pub(super) fn send_pinned(ranks: &mut Ranks, config: &Config) -> Result<(), Error> {
+    let date = config.data.template_date.map(|date| date.to_string());
+    ranks.broadcast(date.unwrap_or_default().into_bytes())?;
+    Ok(())
+}
+
+/// Compares the inputs of all ranks.
+///
+/// # Errors
+///
+/// A rank has other examples or other weights.
+pub(super) fn compare_inputs(ranks: &mut Ranks, training: &Training) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    let mut examples = 0;
+    for length in training.examples.lengths() {
+        examples = crc32c::crc32c_append(examples, &length.n_tokens.to_le_bytes());
+        examples = crc32c::crc32c_append(examples, &length.n_trained_tokens.to_le_bytes());
+    }
+    let files = &training.base.files.weights;
+    let mut names: Vec<&str> = files.names().collect();
+    names.sort_unstable();
+    let mut weights = 0;
+    for name in names {
+        let shape = files.shape(name).unwrap_or_default();
+        let stored_as = files.stored_as(name).unwrap_or_default();
+        let description = format!("{name} {shape:?} {stored_as}");
+        weights = crc32c::crc32c_append(weights, description.as_bytes());
+        // Norms differ between trained models, and are quick to read.
+        if shape.len() == 1 {
+            for value in files.read_f32(name)?.values {
+                weights = crc32c::crc32c_append(weights, &value.to_le_bytes());
+            }
+        }
+    }
+    let digests = [("examples", examples), ("weights", weights)];
+    let digests = digests.map(|(name, digest)| (name.to_owned(), format!("{digest:08x}")));
+    Ok(ranks.agree(&BTreeMap::from(digests))?)
+}
+
+/// Runs this rank as a follower until the leader ends the run.
+///
+/// # Errors
+///
+/// The run ended early; the error has the leader's exit status.
+pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), Error> {
+    progress::hide_progress();
+    let followed = (|| {
+        let device = &device::open(config.device)?;
+        let date = ranks.broadcast(Vec::new())?;
+        let date = String::from_utf8(date).unwrap_or_default();
+        config.data.template_date = date.parse().ok();
+        let working = Working::begin(ranks.pulse(), "preparing rows");
+        let training = prepare_training(&config, device)?;
+        drop(working);
+        compare_inputs(&mut ranks, &training)?;
+        catch_out_of_memory(TRAINING_SETTINGS, || {
+            follow(&config, &training, device, &mut ranks)
+        })
+    })();
+    match followed {
+        Ok(0) => Ok(ranks.end()?),
+        Ok(exit_code) => {
+            // The leader has ended the run and waits for nothing.
+            drop(ranks.end());
+            Err(Error::LeaderStopped { exit_code })
+        }
+        Err(Error::Ranks(error)) => Err(Error::OtherRank(error)),
+        Err(error) => {
+            ranks.fail(&error.to_string());
+            Err(error)
+        }
+    }
+}
+
+/// Ends the run on all ranks with the leader's result.
+///
+/// # Errors
+///
+/// The leader's error, or a follower that was lost at the end.
+pub(super) fn end_run<T>(mut connected: Ranks, result: Result<T, Error>) -> Result<T, Error> {
+    let exit_code = match &result {
+        Ok(_) => 0,
+        Err(error) if error.is_stop() => error.exit_code(),
+        Err(error) => {
+            connected.fail(&error.to_string());
+            return result;
+        }
+    };
+    let ended = ranks::end(&mut connected, exit_code);
+    let ended = ended.and_then(|()| Ok(connected.end()?));
+    result.and_then(|value| ended.map(|()| value))
+}

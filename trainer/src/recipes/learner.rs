@@ -1,0 +1,255 @@
+//! Weights, adapter and optimizer of a run, and the computation of its steps.
+//!
+//! Every process of a run has a [`Learner`] with the same values. Each computes the gradients of its
+//! own micro-batches, and all apply the same update.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use tooltune_checkpoints::run_dir::Checkpoint;
+use tooltune_kernels::gradient_sum::GradientSum;
+use tooltune_kernels::{DropoutKey, DropoutRate, operation};
+use tooltune_rows::batches::{Cursor, Example, MicroBatch, Padding, StepBatch, collate};
+use tooltune_rows::examples::Examples;
+
+use super::attention_plan_prefetch;
+use super::kept_blocks::KeptBlocks;
+use super::preparation::Training;
+use super::starting;
+use super::trainer_state::{TrainerState, load_adapters, load_state};
+use crate::config::Config;
+use crate::device::{PlanPrefetch, loss_rows};
+use crate::error::Error;
+use crate::lora::Adapters;
+use crate::lora::LoraLayout as _;
+use crate::models::Decoder;
+use crate::optim::backward::Watch;
+use crate::optim::{BackwardOptions, Optimizer, StepError, StepOutcome, backward};
+use crate::settings;
+
+/// The state that every process of a run has.
+pub(super) struct Learner<'a> {
+    pub(super) config: &'a Config,
+    pub(super) training: &'a Training,
+    pub(super) decoder: Decoder,
+    pub(super) adapters: Adapters,
+    pub(super) optimizer: Optimizer,
+    kept_blocks: KeptBlocks,
+    /// Threads that prepare attention plans for the device.
+    _plans: PlanPrefetch,
+}
+
+/// What the micro-batches of this process contribute to a step.
+#[derive(Debug)]
+pub(super) struct Contribution {
+    /// The summed loss of each micro-batch, by its position in the step.
+    pub(super) losses: BTreeMap<usize, f64>,
+    /// The sum of the gradients.
+    pub(super) gradient: GradientSum,
+}
+
+impl<'a> Learner<'a> {
+    /// Loads the weights, and the adapter and optimizer of the checkpoint `start`. Without a
+    /// checkpoint they are those of step 0.
+    ///
+    /// # Errors
+    ///
+    /// A weight or a checkpoint cannot be read.
+    pub(super) fn open(
+        config: &'a Config,
+        training: &'a Training,
+        start: Option<&Checkpoint>,
+        device: &Device,
+    ) -> Result<(Self, TrainerState), Error> {
+        let compute_dtype =
+            settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
+        let (base, lora) = (&training.base, &training.lora);
+        let slots = lora.slots(&base.config)?;
+        let kept_blocks = training.kept_blocks(config, compute_dtype, device)?;
+        let plans = attention_plan_prefetch::begin(training, compute_dtype, device);
+        let mut adapters = match start {
+            Some(checkpoint) => {
+                let whole_weights = lora.whole_weights(&base.config)?;
+                load_adapters(&checkpoint.path, lora, slots, whole_weights, device)?
+            }
+            None => starting::begin(config, training, slots, device)?,
+        };
+        let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
+        let max_grad_norm = config.train.max_grad_norm;
+        let adamw = settings::adamw(&config.train);
+        let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
+        let ratio = config.train.loraplus_lr_ratio;
+        optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
+        let state = match start {
+            Some(checkpoint) => load_state(&checkpoint.path, &mut optimizer, device)?,
+            None => TrainerState::new(),
+        };
+        if start.is_none() && training.starting_adapter.is_none() {
+            adapters.init_dora_magnitudes(&mut decoder)?;
+        }
+        adapters.attach(&mut decoder);
+        adapters.slots.shrink_to_fit();
+        let learner = Self {
+            config,
+            training,
+            decoder,
+            adapters,
+            optimizer,
+            kept_blocks,
+            _plans: plans,
+        };
+        Ok((learner, state))
+    }
+
+    /// The micro-batches of the step at `cursor`, and the position of the next step.
+    pub(super) fn read_step(&self, cursor: Cursor) -> (Result<StepBatch, Error>, Cursor) {
+        operation!("batch");
+        let (micro_batches, next) = self.training.order.next(cursor);
+        let read = |ids: &Vec<usize>| micro_batch(&self.training.examples, ids);
+        let micro_batches = micro_batches.iter().map(read).collect::<Result<_, _>>();
+        let batch = micro_batches.map(|micro_batches| StepBatch { micro_batches });
+        (batch, next)
+    }
+
+    /// Computes the gradients of the micro-batches `own` of step number `step`, in order. Returns
+    /// `None` if `watch` ended the computation. `watch` gets the finished share of the own tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`backward::backward`].
+    pub(super) fn contribute(
+        &self,
+        batch: &StepBatch,
+        step: u64,
+        own: &[usize],
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<Contribution>, Error> {
+        let device = self.decoder.device();
+        let gradient_scale = 1.0 / batch.sum_loss_weights();
+        let rate = DropoutRate::new(self.config.lora.lora_dropout);
+        let n_tokens = |i: &usize| batch.micro_batches[*i].n_tokens();
+        let n_own = own.iter().map(n_tokens).sum::<usize>() as f64;
+        let n_parts = supervised(batch).count();
+        let mut contribution = Contribution {
+            losses: BTreeMap::new(),
+            gradient: GradientSum::new(self.adapters.flat.dims()[0], n_parts),
+        };
+        let mut n_done = 0;
+        for &i in own {
+            if !watch(n_done as f64 / n_own) {
+                return Ok(None);
+            }
+            let micro_batch = &batch.micro_batches[i];
+            let options = BackwardOptions {
+                gradient_scale,
+                dropout: rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i)),
+                noise: settings::embedding_noise(&self.config.train, step, i),
+                n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
+                chunk_rows: loss_rows(&device),
+                distillation: settings::distillation(&self.config.train),
+            };
+            let (n_before, n_here) = (n_done as f64, micro_batch.n_tokens() as f64);
+            let mut watch_block = |done: f64| watch((n_before + done * n_here) / n_own);
+            let slots = &self.adapters.slots;
+            let part = backward::backward_watched(
+                &self.decoder,
+                slots,
+                micro_batch,
+                options,
+                &mut watch_block,
+            )?;
+            let Some(part) = part else {
+                return Ok(None);
+            };
+            contribution.losses.insert(i, part.loss_sum);
+            contribution.gradient.add(part.gradient);
+            n_done += micro_batch.n_tokens();
+        }
+        Ok(Some(contribution))
+    }
+
+    /// Applies the gradient of a step with the mean loss `loss`.
+    pub(super) fn update(
+        &mut self,
+        gradient: Tensor<1>,
+        loss: f64,
+        learning_rate: f64,
+    ) -> StepOutcome {
+        let flat = &mut self.adapters.flat;
+        let outcome = self.optimizer.step(flat, gradient, loss, learning_rate);
+        self.adapters.attach(&mut self.decoder);
+        outcome
+    }
+
+    /// Parameters and moments, `[3, p]`, for another process.
+    pub(super) fn to_values(&self) -> Vec<f32> {
+        let state = &self.optimizer.state;
+        [
+            &self.adapters.flat,
+            &state.first_moment,
+            &state.second_moment,
+        ]
+        .into_iter()
+        .flat_map(|x| x.to_data().iter::<f32>().collect::<Vec<f32>>())
+        .collect()
+    }
+
+    /// Takes over the parameters and moments of another process after `optimizer_step` updates.
+    ///
+    /// # Errors
+    ///
+    /// Their number differs: the processes do not have the same model.
+    pub(super) fn set_values(&mut self, values: &[f32], optimizer_step: u64) -> Result<(), Error> {
+        let n = self.adapters.flat.dims()[0];
+        if values.len() != 3 * n {
+            return Err(Error::Usage(format!(
+                "rank 0 has {} adapter parameters, this rank has {n}; use the same model files on \
+                 all machines",
+                values.len() / 3
+            )));
+        }
+        let device = self.decoder.device();
+        let mut parts = values.chunks(n.max(1)).map(|part| {
+            let data = TensorData::new(part.to_vec(), [part.len()]);
+            Tensor::from_data(data, &device)
+        });
+        let mut next = |before: &Tensor<1>| parts.next().unwrap_or_else(|| before.clone());
+        self.adapters.flat = next(&self.adapters.flat);
+        let state = &mut self.optimizer.state;
+        state.first_moment = next(&state.first_moment);
+        state.second_moment = next(&state.second_moment);
+        state.step = optimizer_step;
+        self.adapters.attach(&mut self.decoder);
+        Ok(())
+    }
+}
+
+/// Positions of the micro-batches that have a supervised token. A micro-batch may have none although
+/// its step has some.
+pub(super) fn supervised(batch: &StepBatch) -> impl Iterator<Item = usize> + '_ {
+    let micro_batches = batch.micro_batches.iter().enumerate();
+    micro_batches.filter_map(|(i, micro_batch)| (micro_batch.n_trained_tokens() > 0).then_some(i))
+}
+
+/// The error of a step without any supervised token.
+pub(super) fn no_supervision(batch: &StepBatch) -> Error {
+    Error::Step(StepError::NoSupervision(row_ids(batch)))
+}
+
+/// The row ids of a step, separated by commas.
+pub(super) fn row_ids(batch: &StepBatch) -> String {
+    let ids = batch.micro_batches.iter().flat_map(|b| &b.example_ids);
+    ids.map(String::as_str).collect::<Vec<&str>>().join(", ")
+}
+
+/// Reads examples and collates them into a micro-batch.
+///
+/// # Errors
+///
+/// An example cannot be read, or the examples cannot be collated.
+pub fn micro_batch(examples: &Examples, ids: &[usize]) -> Result<MicroBatch, Error> {
+    let read = ids.iter().map(|&idx| examples.get(idx));
+    let read = read.collect::<Result<Vec<_>, _>>()?;
+    let examples: Vec<Example> = read.iter().map(Example::from).collect();
+    Ok(collate(&examples, Padding::None)?)
+}

@@ -1,0 +1,226 @@
+//! The messages between the processes of a run.
+//!
+//! The first process, the leader, decides what comes next, writes the run directory and evaluates.
+//! The others follow its orders. In a step, every process reports the losses of its micro-batches;
+//! the leader adds them in the order of the micro-batches and decides whether the step counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use tooltune_ranks::{Pulse, Ranks};
+use tooltune_rows::batches::{Cursor, StepBatch};
+
+use super::deal::{cost, deal};
+use super::learner::{Learner, supervised};
+use crate::error::Error;
+use crate::optim::backward::Watch;
+
+/// What the leader asks of the other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Compute the step number `step`, which begins at `cursor`.
+    Step { step: u64, cursor: Cursor },
+    /// Compare the adapters of all processes.
+    Compare,
+    /// End with this exit status.
+    End { exit_code: u8 },
+}
+
+/// The result of one process in a step.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    /// Bits of the summed loss of each micro-batch, by its position in the step; `None` if a signal
+    /// stopped the process. JSON has no value for a loss that is not finite.
+    loss_bits: Option<BTreeMap<usize, u64>>,
+}
+
+/// The leader's decision about a step.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Verdict {
+    /// Apply the gradient; the bits of the summed loss.
+    Update { loss_bits: u64 },
+    /// Discard the step.
+    Abandon,
+}
+
+/// Sends an order to the other processes.
+pub(super) fn order(ranks: &mut Ranks, order: &Order) -> Result<(), Error> {
+    Ok(ranks.order(&to_bytes(order))?)
+}
+
+/// Orders the other processes to end with this exit status.
+///
+/// # Errors
+///
+/// A process was lost.
+pub fn end(ranks: &mut Ranks, exit_code: u8) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    order(ranks, &Order::End { exit_code })
+}
+
+/// Waits for the next order.
+pub(super) fn next_order(ranks: &mut Ranks) -> Result<Order, Error> {
+    let bytes = ranks.obey()?;
+    from_bytes(&bytes)
+}
+
+/// Computes a step together with the other processes. Returns the summed loss and the gradient of
+/// the whole step, or `None` if a signal stopped a process, which discards the step.
+///
+/// # Errors
+///
+/// A micro-batch cannot be computed, or a process ended early.
+pub(super) fn compute_step(
+    learner: &Learner<'_>,
+    ranks: &mut Ranks,
+    batch: &StepBatch,
+    step: u64,
+    watch: &mut Watch<'_>,
+) -> Result<Option<(f64, Tensor<1>)>, Error> {
+    let model = &learner.training.base.config;
+    let items: Vec<(usize, u64)> = supervised(batch)
+        .map(|i| (i, cost(&batch.micro_batches[i], model)))
+        .collect();
+    let mut shares = deal(&items, ranks.world_size());
+    let own = std::mem::take(&mut shares[ranks.rank()]);
+    let pulse = ranks.pulse();
+    pulse.phase(&format!("step {step}"));
+    let mut watch = |part| {
+        pulse.progress();
+        watch(part) && pulse.check().is_ok()
+    };
+    let contribution = learner.contribute(batch, step, &own, &mut watch)?;
+    ranks.check()?;
+    let report = Report {
+        loss_bits: contribution.as_ref().map(|contribution| {
+            let losses = contribution.losses.iter();
+            losses.map(|(&i, loss)| (i, loss.to_bits())).collect()
+        }),
+    };
+    let reports = ranks.gather(&to_bytes(&report))?;
+    let verdict = match reports {
+        Some(reports) => to_bytes(&verdict(&reports)?),
+        None => Vec::new(),
+    };
+    let verdict: Verdict = from_bytes(&ranks.broadcast(verdict)?)?;
+    let (Verdict::Update { loss_bits }, Some(contribution)) = (verdict, contribution) else {
+        return Ok(None);
+    };
+    let flat = &learner.adapters.flat;
+    let gradient = if ranks.world_size() == 1 {
+        contribution.gradient.finish::<Error>(flat, None)?
+    } else {
+        let mut add_all = |sums: &mut [i64]| Ok(ranks.add_all(sums)?);
+        contribution
+            .gradient
+            .finish::<Error>(flat, Some(&mut add_all))?
+    };
+    Ok(Some((f64::from_bits(loss_bits), gradient)))
+}
+
+/// The leader's decision from the reports of all processes.
+fn verdict(reports: &[Vec<u8>]) -> Result<Verdict, Error> {
+    let mut losses = BTreeMap::new();
+    for report in reports {
+        let report: Report = from_bytes(report)?;
+        match report.loss_bits {
+            Some(bits) => losses.extend(bits),
+            None => return Ok(Verdict::Abandon),
+        }
+    }
+    // Add in the order of the micro-batches, so that the sum does not depend on the processes.
+    let losses = losses.values().map(|&bits| f64::from_bits(bits));
+    let loss = losses.reduce(|sum, loss| sum + loss).unwrap_or(0.0);
+    Ok(Verdict::Update {
+        loss_bits: loss.to_bits(),
+    })
+}
+
+/// Sends the leader's parameters and moments to the other processes.
+pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    let mut bytes = learner.optimizer.state.step.to_le_bytes().to_vec();
+    bytes.extend(learner.to_values().iter().flat_map(|x| x.to_le_bytes()));
+    ranks.broadcast(bytes)?;
+    Ok(())
+}
+
+/// Receives what [`hand_over`] sends.
+pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    let bytes = ranks.broadcast(Vec::new())?;
+    let (step, values) = bytes.split_first_chunk().ok_or_else(unreadable)?;
+    let (values, _) = values.as_chunks::<4>();
+    let values: Vec<f32> = values
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect();
+    learner.set_values(&values, u64::from_le_bytes(*step))
+}
+
+/// Compares the adapters of all processes by a checksum.
+///
+/// # Errors
+///
+/// A process has another adapter than the leader; the error names it.
+pub(super) fn compare_adapters(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    let data = learner.adapters.flat.to_data();
+    let sum = format!("{:08x}", crc32c::crc32c(data.as_bytes()));
+    Ok(ranks.agree(&BTreeMap::from([("adapter".to_owned(), sum)]))?)
+}
+
+fn to_bytes(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("messages have text keys")
+}
+
+fn from_bytes<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|_| unreadable())
+}
+
+/// The error for a message of another program version, which the meeting refuses.
+fn unreadable() -> Error {
+    Error::Usage(
+        "a message of another rank cannot be read; run the same tooltune build on all ranks"
+            .to_owned(),
+    )
+}
+
+/// While this value lives, a thread reports progress, for work that only this rank does and that
+/// may take hours: reading rows, evaluating.
+#[derive(Debug)]
+pub struct Working(Arc<AtomicBool>);
+
+impl Working {
+    /// Starts the phase `name`.
+    pub fn begin(pulse: Pulse, name: &str) -> Self {
+        pulse.phase(name);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = is_over.clone();
+        let report = move || {
+            while !seen.load(Ordering::Relaxed) {
+                pulse.progress();
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        };
+        let name = "ranks-progress".to_owned();
+        // Without the thread, only the limit of `ranks.step_seconds` is tighter.
+        let _ = std::thread::Builder::new().name(name).spawn(report);
+        Self(is_over)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
