@@ -34,6 +34,7 @@ mod planning;
 mod presets;
 mod profiles;
 mod prompts;
+mod ranks;
 mod recipes;
 mod recordings;
 mod repeated_settings;

@@ -19,6 +19,11 @@ const STEPS: u64 = 30;
 
 /// A workplace with a config and rows, for any number of run directories.
 fn workplace() -> Workplace {
+    workplace_with(2)
+}
+
+/// [`workplace`] with this number of micro-batches per step.
+pub(crate) fn workplace_with(gradient_accumulation_steps: usize) -> Workplace {
     let workplace = Workplace::with_rows("40");
     let config = format!(
         r#"{lora}lora_dropout = 0.1
@@ -29,7 +34,7 @@ train_on = "completion"
 output_dir = "run"
 max_steps = {STEPS}
 per_device_train_batch_size = 2
-gradient_accumulation_steps = 2
+gradient_accumulation_steps = {gradient_accumulation_steps}
 learning_rate = 1e-2
 logging_steps = 4
 [eval]
@@ -51,7 +56,7 @@ save_total_limit = 3
 }
 
 /// `tooltune train` into the run directory `name`.
-fn train(workplace: &Workplace, name: &str) -> Command {
+pub(crate) fn train(workplace: &Workplace, name: &str) -> Command {
     let mut command = tooltune();
     command
         .current_dir(workplace.folder())
@@ -68,7 +73,7 @@ fn finish(workplace: &Workplace, name: &str) {
 
 /// The results that two runs must share: every metrics line, and the last adapter and optimizer
 /// state.
-fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let last = format!("checkpoint-{STEPS:06}");
     let read = |path: PathBuf| {
         std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -87,7 +92,7 @@ fn outcome(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
+pub(crate) fn assert_same_outcome(run: &Path, expected: &[(&'static str, Vec<u8>)]) {
     for ((name, ours), (_, theirs)) in outcome(run).iter().zip(expected) {
         if ours != theirs {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(4000).collect();

@@ -9,6 +9,7 @@ use tooltune_terminal as progress;
 use crate::config::{self, Config, RanksConfig};
 use crate::device;
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use crate::out_of_memory::{TRAINING_SETTINGS, catch_out_of_memory};
 use crate::recipes::preparation::{Training, prepare_training};
 use crate::recipes::ranks::{self, Working};
@@ -85,6 +86,9 @@ pub(super) fn start(node: &Node) -> Result<(), Error> {
         program: std::env::current_exe().map_err(Error::io("/proc/self/exe".as_ref(), "read"))?,
         arguments: std::env::args_os().skip(1).collect(),
     };
+    // The first signal goes to the ranks, which save; the second one ends this process at once, and
+    // with it the ranks.
+    let _interrupt = Interrupt::begin();
     let print = |rank: usize, line: &str| progress::print(&format!("rank {rank}: {line}"));
     let ended = local::start(node, &command, print)?;
     match ended.failed {

@@ -1,0 +1,329 @@
+//! Runs of several processes: the run directory has the same bytes for any number of them, whatever
+//! starts, stops or kills them.
+//!
+//! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tooltune_rows::batches::SeededRandom;
+
+use crate::runs::{assert_same_outcome, outcome, signal, train, wait_for_step, workplace_with};
+use crate::support::fixture;
+use crate::workplace::{CommandOutput, GOAT_DATA, Workplace, tiny_model_lora};
+
+/// Longer than any command here takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn train_with_ranks(workplace: &Workplace, name: &str, ranks: usize) -> Command {
+    let mut command = train(workplace, name);
+    command.args(["--ranks", &ranks.to_string()]);
+    command
+}
+
+fn finish(workplace: &Workplace, name: &str, ranks: usize) {
+    let mut command = train_with_ranks(workplace, name, ranks);
+    CommandOutput::from_command(&mut command).success();
+}
+
+/// Waits for the end of a command, and returns its exit status and its standard error.
+fn output_of(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), stderr)
+}
+
+/// The processes that a process has started.
+fn children_of(parent: &Child) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", parent.id()));
+    let children = tasks.into_iter().flatten().filter_map(|task| {
+        let path = task.ok()?.path().join("children");
+        std::fs::read_to_string(path).ok()
+    });
+    let children: String = children.collect();
+    let children = children.split_whitespace();
+    children.filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The rank of a process, from its environment.
+fn rank_of(process: u32) -> Option<usize> {
+    let variables = std::fs::read(format!("/proc/{process}/environ")).ok()?;
+    let variables = String::from_utf8_lossy(&variables).into_owned();
+    let rank = variables.split('\0').find_map(|v| v.strip_prefix("RANK="))?;
+    rank.parse().ok()
+}
+
+fn send(name: &str, process: u32) {
+    let sent = Command::new("kill").args([name, &process.to_string()]).status();
+    assert!(sent.is_ok());
+}
+
+/// Invariant: A run writes the same bytes with any number of processes.
+#[test]
+fn one_to_four_ranks_write_the_same_run() {
+    let workplace = workplace_with(4);
+    CommandOutput::from_command(&mut train(&workplace, "alone")).success();
+    let expected = outcome(&workplace.path("alone"));
+    for ranks in [2, 3, 4] {
+        let name = format!("with-{ranks}");
+        finish(&workplace, &name, ranks);
+        assert_same_outcome(&workplace.path(&name), &expected);
+    }
+}
+
+#[test]
+fn packed_bf16_steps_are_the_same_for_two_ranks() {
+    let workplace = workplace_with(3);
+    let settings = [
+        "--set",
+        "model.compute_dtype=\"bf16\"",
+        "--set",
+        "data.packing=\"block-diagonal\"",
+        "--set",
+        "train.neftune_noise_alpha=5.0",
+    ];
+    let run = |name: &str, ranks: usize| {
+        let mut command = train_with_ranks(&workplace, name, ranks);
+        CommandOutput::from_command(command.args(settings)).success();
+    };
+    run("alone", 1);
+    run("two", 2);
+    assert_same_outcome(&workplace.path("two"), &outcome(&workplace.path("alone")));
+}
+
+/// Invariant: A run that lost processes at random moments resumes with any number of processes, and
+/// writes the bytes of an uninterrupted run.
+#[test]
+fn a_run_survives_kills_of_random_ranks() {
+    let number = |variable: &str, default: u64| {
+        std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let kills = number("TOOLTUNE_KILLS", 8);
+    let mut random = SeededRandom::new(number("TOOLTUNE_KILLS_SEED", 5), 47);
+    let workplace = workplace_with(4);
+    finish(&workplace, "whole", 1);
+    let expected = outcome(&workplace.path("whole"));
+    let run = workplace.path("killed");
+    for _ in 0..kills {
+        let ranks = 2 + random.below(3);
+        let mut parent = train_with_ranks(&workplace, "killed", ranks).spawn().unwrap();
+        let steps = std::fs::read_to_string(run.join("timing.jsonl"));
+        let n_before = steps.unwrap_or_default().lines().count();
+        if n_before >= 30 {
+            let (status, stderr) = output_of(parent);
+            assert_eq!(status, Some(0), "{stderr}");
+            break;
+        }
+        let step = (n_before + random.below(6)).min(29);
+        wait_for_step_or_end(&run, step, &mut parent);
+        let children = children_of(&parent);
+        if !children.is_empty() {
+            send("-KILL", children[random.below(children.len())]);
+        }
+        let (status, stderr) = output_of(parent);
+        assert!(status.is_some(), "the launcher itself was not killed: {stderr}");
+    }
+    finish(&workplace, "killed", 1 + random.below(4));
+    assert_same_outcome(&run, &expected);
+}
+
+/// Like [`wait_for_step`], but a run may end before.
+fn wait_for_step_or_end(run: &Path, step: usize, child: &mut Child) {
+    let started = Instant::now();
+    loop {
+        let timing = std::fs::read_to_string(run.join("timing.jsonl")).unwrap_or_default();
+        if timing.lines().count() >= step || child.try_wait().unwrap().is_some() {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "no step {step}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_signal_to_one_rank_saves_the_run_and_ends_all() {
+    let workplace = workplace_with(4);
+    finish(&workplace, "whole", 1);
+    for (rank, name) in [(0, "leader"), (2, "follower")] {
+        let run = workplace.path(name);
+        let mut parent = train_with_ranks(&workplace, name, 3).spawn().unwrap();
+        wait_for_step(&run, 4, &mut parent);
+        let children = children_of(&parent);
+        let process = children.iter().find(|&&process| rank_of(process) == Some(rank));
+        send("-TERM", *process.expect("the rank runs"));
+        let (status, stderr) = output_of(parent);
+        assert_eq!(status, Some(75), "{stderr}");
+        assert!(stderr.contains("saved"), "{stderr}");
+        finish(&workplace, name, 2);
+        assert_same_outcome(&run, &outcome(&workplace.path("whole")));
+    }
+}
+
+#[test]
+fn a_signal_to_the_launcher_saves_the_run() {
+    let workplace = workplace_with(2);
+    let run = workplace.path("run");
+    let mut parent = train_with_ranks(&workplace, "run", 2).spawn().unwrap();
+    wait_for_step(&run, 3, &mut parent);
+    signal(&parent, "-TERM");
+    let (status, stderr) = output_of(parent);
+    assert_eq!(status, Some(75), "{stderr}");
+    assert!(stderr.contains("saved"), "{stderr}");
+}
+
+/// A port below eight free ones.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().saturating_sub(20).max(1024)
+}
+
+/// The variables that a launcher sets for a rank of two.
+type Variables = Box<dyn Fn(usize) -> Vec<(&'static str, String)>>;
+
+/// Runs two ranks with these variables, and returns their exit statuses and errors.
+fn two_ranks(
+    workplace: &Workplace,
+    name: &str,
+    variables: &Variables,
+    arguments: [&[&str]; 2],
+) -> [(Option<i32>, String); 2] {
+    let ranks = [0, 1].map(|rank| {
+        let mut command = train(workplace, name);
+        command.args(arguments[rank]).envs(variables(rank));
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    });
+    ranks.map(output_of)
+}
+
+/// The variables of torchrun.
+fn torchrun(port: u16) -> Variables {
+    Box::new(move |rank| {
+        vec![
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", "2".to_owned()),
+            ("LOCAL_RANK", rank.to_string()),
+            ("LOCAL_WORLD_SIZE", "2".to_owned()),
+            ("MASTER_ADDR", "127.0.0.1".to_owned()),
+            ("MASTER_PORT", port.to_string()),
+            ("TORCHELASTIC_RUN_ID", "test".to_owned()),
+        ]
+    })
+}
+
+/// The variables of `srun`.
+fn slurm(port: u16) -> Variables {
+    Box::new(move |rank| {
+        vec![
+            ("SLURM_PROCID", rank.to_string()),
+            ("SLURM_NTASKS", "2".to_owned()),
+            ("SLURM_LOCALID", rank.to_string()),
+            ("SLURM_NODEID", "0".to_owned()),
+            ("SLURM_NNODES", "1".to_owned()),
+            ("SLURM_NTASKS_PER_NODE", "2".to_owned()),
+            ("SLURM_STEP_TASKS_PER_NODE", "2".to_owned()),
+            ("SLURM_STEP_NUM_TASKS", "2".to_owned()),
+            ("SLURM_STEP_NODELIST", "localhost".to_owned()),
+            ("SLURM_JOB_ID", (u32::from(port) + 10_000).to_string()),
+            ("SLURM_STEP_ID", "0".to_owned()),
+        ]
+    })
+}
+
+#[test]
+fn launchers_are_recognised_by_their_variables() {
+    let workplace = workplace_with(2);
+    finish(&workplace, "alone", 1);
+    let expected = outcome(&workplace.path("alone"));
+    for (name, variables) in [
+        ("torchrun", torchrun(free_port())),
+        ("slurm", slurm(free_port())),
+    ] {
+        let ranks = two_ranks(&workplace, name, &variables, [&[], &[]]);
+        for (status, stderr) in ranks {
+            assert_eq!(status, Some(0), "{name}: {stderr}");
+        }
+        assert_same_outcome(&workplace.path(name), &expected);
+    }
+}
+
+#[test]
+fn ranks_that_do_not_belong_together_are_refused_by_name() {
+    let workplace = workplace_with(2);
+    let other: &[&str] = &["--set", "train.learning_rate=0.5"];
+    let variables = torchrun(free_port());
+    let [leader, follower] = two_ranks(&workplace, "run", &variables, [&[], other]);
+    for (status, stderr) in [leader, follower] {
+        assert_eq!(status, Some(1), "{stderr}");
+        assert!(stderr.contains("config"), "{stderr}");
+    }
+
+    let mut command = train_with_ranks(&workplace, "run", 3);
+    let output = CommandOutput::from_command(&mut command);
+    assert_eq!(output.status, Some(2), "{}", output.stderr);
+    let setting = "train.gradient_accumulation_steps = 2";
+    assert!(output.stderr.contains(setting), "{}", output.stderr);
+
+    let mut command = train(&workplace, "run");
+    command.env("RANK", "0");
+    let output = CommandOutput::from_command(&mut command);
+    assert_eq!(output.status, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("WORLD_SIZE"), "{}", output.stderr);
+}
+
+#[test]
+fn a_rank_that_hangs_ends_the_run_with_its_name() {
+    let workplace = workplace_with(2);
+    let run = workplace.path("run");
+    let mut command = train_with_ranks(&workplace, "run", 2);
+    command.args(["--set", "ranks.silence_seconds=5"]);
+    let mut parent = command.spawn().unwrap();
+    wait_for_step(&run, 3, &mut parent);
+    let children = children_of(&parent);
+    let follower = children.iter().find(|&&process| rank_of(process) == Some(1));
+    let follower = *follower.expect("the rank runs");
+    send("-STOP", follower);
+    let (status, stderr) = output_of(parent);
+    send("-KILL", follower);
+    assert!(status.is_some_and(|status| status != 0), "{stderr}");
+    assert!(stderr.contains("rank 1"), "{stderr}");
+    assert!(stderr.contains("saved"), "{stderr}");
+}
+
+/// The retriever of a joint run is trained by the first process.
+#[test]
+fn a_joint_run_is_the_same_for_two_ranks() {
+    let workplace = Workplace::with_rows("4");
+    workplace.generate_trajectories();
+    let config = format!(
+        r#"{lora}{GOAT_DATA}[goat]
+documents = "goat/documents.jsonl"
+[retriever]
+model_name_or_path = "{encoder}"
+train = "trajectories"
+max_steps = 3
+per_device_train_batch_size = 4
+learning_rate = 1e-2
+[train]
+output_dir = "run"
+max_steps = 4
+gradient_accumulation_steps = 2
+logging_steps = 1
+"#,
+        lora = tiny_model_lora(),
+        encoder = fixture("retriever/model").display(),
+    );
+    workplace.write("config.toml", config);
+    for (name, ranks) in [("alone", 1), ("two", 2)] {
+        finish(&workplace, name, ranks);
+    }
+    for file in [
+        "metrics.jsonl",
+        "checkpoint-000004/adapter_model.safetensors",
+        "checkpoint-000004/optimizer.safetensors",
+    ] {
+        let read = |name: &str| std::fs::read(workplace.path(name).join(file)).unwrap();
+        assert!(read("alone") == read("two"), "{file}");
+    }
+}
