@@ -1,6 +1,7 @@
 //! Compares merged models with base plus product, and tests merges that are refused.
 
 mod every_family;
+mod nf4;
 
 use std::fs;
 use std::path::PathBuf;
