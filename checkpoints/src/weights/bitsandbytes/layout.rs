@@ -168,9 +168,10 @@ impl Nf4Absmax {
 
     /// Quantises absmax values to 8 bits. `offset` is their mean, see [`mean`](Self::mean).
     ///
-    /// As in bitsandbytes' CUDA kernel, each code is that of the nearest value of the map. Its CPU
-    /// kernel divides `[-1, 1]` into 65,535 steps first, so that its code is the next one for some
-    /// values within a step of the middle between two values of the map.
+    /// As in bitsandbytes' CUDA kernel, each value gets the code of the nearest value of the map, and
+    /// a nested block of zeros gets code 0. Its CPU kernel first rounds to one of 65,535 steps in
+    /// `[-1, 1]`. A value within a step of the middle between two values of the map can therefore
+    /// have the neighbouring code there.
     pub fn nested(absmax: &[f32], offset: f32) -> Nf4Absmax {
         let map = nf4_dynamic_map();
         let (mut codes, mut scales) = (Vec::with_capacity(absmax.len()), Vec::new());

@@ -225,7 +225,7 @@ impl Parts<'_> {
             None => Ok(Box::new(map)),
             Some(index) => {
                 let problem = format!(
-                    "its value {} at {index} is not that of the dynamic map of bitsandbytes, {}",
+                    "its value {index} is {}, but the dynamic map of bitsandbytes has {}",
                     map[index],
                     nf4_dynamic_map()[index]
                 );

@@ -213,10 +213,7 @@ fn codes_and_absmax_have_the_bits_of_bitsandbytes() {
         }
     }
     assert_eq!(n_cases, 14);
-    assert!(
-        n_moved <= 8,
-        "{n_moved} codes differ from those of the CPU kernel"
-    );
+    assert!(n_moved <= 8, "{n_moved} codes differ from the CPU kernel");
 }
 
 #[test]
@@ -384,7 +381,10 @@ fn parts_of_wrong_size_type_or_values_are_refused() {
             map[3] = wrong;
             let bytes = map.iter().flat_map(|value| value.to_le_bytes()).collect();
             let error = error(part, Dtype::F32, bytes);
-            assert!(error.contains("not th"), "{error}");
+            assert!(
+                error.contains("not those of NF4") || error.contains("dynamic map"),
+                "{error}"
+            );
         }
     }
     let error = error("", Dtype::U8, vec![0; 85]);
@@ -410,7 +410,6 @@ fn parts_of_wrong_size_type_or_values_are_refused() {
     assert!(error.contains("stored as I64"), "{error}");
 }
 
-/// Invariant: A size in the description of an NF4 tensor allocates no memory.
 #[test]
 fn states_with_wrong_fields_are_refused() {
     let huge = 1_u64 << 40;
