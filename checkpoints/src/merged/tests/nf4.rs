@@ -12,7 +12,7 @@ fn nf4_model() -> TempDir {
 }
 
 /// Opens the model after this change of its config.
-fn open_with(change: impl FnOnce(&mut serde_json::Value)) -> Result<ModelFiles, String> {
+fn open_with(change: impl FnOnce(&mut Value)) -> Result<ModelFiles, String> {
     let dir = nf4_model();
     let path = dir.path().join("config.json");
     let mut config = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -40,7 +40,7 @@ fn a_quantised_folder_opens_without_its_quantization_config() {
         assert!(error.contains("before quantisation"), "{error}");
     }
     // Config and weights that contradict each other.
-    let without = |config: &mut serde_json::Value| {
+    let without = |config: &mut Value| {
         config
             .as_object_mut()
             .unwrap()
@@ -50,7 +50,7 @@ fn a_quantised_folder_opens_without_its_quantization_config() {
     assert!(error.contains("13 tensors are stored as NF4"), "{error}");
     let plain = tiny_llama(FloatDtype::F32);
     let path = plain.path().join("config.json");
-    let mut config: serde_json::Value = serde_json::from_str(CONFIG).unwrap();
+    let mut config: Value = serde_json::from_str(CONFIG).unwrap();
     config["quantization_config"] = json!({"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"});
     fs::write(&path, config.to_string()).unwrap();
     let error = ModelFiles::open(plain.path()).unwrap_err().to_string();
@@ -89,8 +89,8 @@ fn a_merged_quantised_model_has_the_dequantised_values() {
         }
     }
     let config = fs::read(dir.path().join("merged/config.json")).unwrap();
-    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-    let mut original: serde_json::Value =
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    let mut original: Value =
         serde_json::from_slice(&fs::read(base.path().join("config.json")).unwrap()).unwrap();
     assert_eq!(config["dtype"], "bfloat16");
     assert_eq!(config.get("quantization_config"), None);
@@ -109,4 +109,32 @@ fn a_merged_quantised_model_has_the_dequantised_values() {
             .remarks
             .is_empty()
     );
+}
+
+#[test]
+fn a_quantised_base_becomes_a_gguf_model_with_the_dequantised_values() {
+    let base = nf4_model();
+    let path = base.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    // llama.cpp supports only one value.
+    config["rope_parameters"]["original_max_position_embeddings"] = json!(8192);
+    fs::write(&path, config.to_string()).unwrap();
+    let files = ModelFiles::open(base.path()).unwrap();
+    assert!(refused_by_llama_cpp(base.path(), &files).unwrap().is_none());
+    let vocabulary = every_family::vocabulary(256, Some(1), None);
+    let options = GgufMergeOptions {
+        dtype: crate::weights::GgufDtype::Float(FloatDtype::BF16),
+        chat_template: None,
+        add_bos: None,
+        vocabulary: Some(&vocabulary),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = dir.path().join("model.gguf");
+    let none = (tiny_llama_adapter().0, Scalings::new());
+    save_merged_gguf(&gguf, base.path(), &none.0, &none.1, &options).unwrap();
+    let merged = Weights::open(&gguf).unwrap();
+    for name in files.weights.names() {
+        let theirs = files.weights.read_f32(name).unwrap();
+        assert_eq!(merged.read_f32(name).unwrap(), theirs, "{name}");
+    }
 }
