@@ -94,7 +94,7 @@ fn values_have_the_bits_of_bitsandbytes() {
     }
     assert_eq!(n_compared, expected.len());
     let [cases, model] = files();
-    assert_eq!((cases.n_nf4(), model.n_nf4()), (14, 13));
+    assert_eq!((cases.n_nf4(), model.n_nf4()), (15, 13));
     // Modules that are not quantised are plain.
     for plain in [
         "model.layers.1.self_attn.o_proj.weight",
@@ -214,8 +214,8 @@ fn codes_and_absmax_have_the_bits_of_bitsandbytes() {
             );
         }
     }
-    assert_eq!(n_cases, 14);
-    assert!(n_moved <= 8, "{n_moved} codes differ from the CPU kernel");
+    assert_eq!(n_cases, 15);
+    assert!(n_moved <= 2, "{n_moved} codes differ from the CPU kernel");
 }
 
 #[test]
