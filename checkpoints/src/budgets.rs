@@ -21,6 +21,9 @@ pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
 /// handful of arrays.
 pub const GGUF_ITEMS: u64 = 1 << 22;
 
+/// Maximum bytes of the JSON that describes a tensor of bitsandbytes. bitsandbytes writes about 200.
+pub const QUANT_STATE_BYTES: u64 = 4 << 10;
+
 /// Maximum tensors of a weights file. The largest models have 60,000 tensors in all their files.
 pub const TENSORS: u64 = 1 << 18;
 

@@ -264,6 +264,54 @@ fn damaged_safetensors_files_are_errors_or_weights() {
     });
 }
 
+/// Invariant: Random damage to a model, adapter or run gives an error or a result in bounded
+/// memory.
+#[test]
+fn damaged_nf4_files_are_errors_or_weights() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = fixture("nf4/cases.safetensors");
+    let path = folder.path().join("model.safetensors");
+    let n = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
+    let header: Value = serde_json::from_slice(&whole[8..8 + n]).expect("a header");
+    // The positions of the JSON descriptions in the file.
+    let states = header.as_object().expect("an object").iter();
+    let states = states.filter(|(name, _)| name.contains("quant_state"));
+    let range =
+        |offsets: &Value| [0, 1].map(|i| 8 + n + offsets[i].as_u64().expect("one") as usize);
+    let states: Vec<[usize; 2]> = states
+        .map(|(_, info)| range(&info["data_offsets"]))
+        .collect();
+    each("nf4", |random| {
+        let bytes = match random.below(3) {
+            0 => damage(random, &whole),
+            1 => {
+                let header = with_unusual_values(random, &header).to_string();
+                let length = (header.len() as u64).to_le_bytes();
+                [&length[..], header.as_bytes(), &whole[8 + n..]].concat()
+            }
+            // A description with other values or damaged bytes, of the same length.
+            _ => {
+                let [begin, end] = *random.one_of(&states);
+                let state: Value = serde_json::from_slice(&whole[begin..end]).expect("JSON");
+                let mut state = match random.below(2) {
+                    0 => damage(random, &whole[begin..end]),
+                    _ => with_unusual_values(random, &state).to_string().into_bytes(),
+                };
+                state.resize(end - begin, b' ');
+                [&whole[..begin], &state[..], &whole[end..]].concat()
+            }
+        };
+        fs::write(&path, bytes).expect("written");
+        if let Ok(weights) = Weights::open(&path) {
+            read_all(&weights);
+            let names: Vec<String> = weights.names().map(str::to_owned).collect();
+            for name in names {
+                let _ = weights.read_nf4(&name);
+            }
+        }
+    });
+}
+
 /// The small files of a Hugging Face folder.
 fn model_files() -> Vec<(&'static str, Value)> {
     let token = |content: &str, id: usize| {

@@ -1,8 +1,9 @@
 //! The companion files of a merged model: config, tokenizer and chat template.
 //!
-//! The files of a Hugging Face directory are copied byte for byte, with two exceptions. BPE dropout
+//! The files of a Hugging Face directory are copied byte for byte, with three exceptions. BPE dropout
 //! is switched off, as it was in training. The language model of a vision-language model gets the
-//! files of a standalone model. For a GGUF base the files are written from its metadata, except
+//! files of a standalone model. The `quantization_config` of NF4 weights is removed, because merged
+//! weights are not quantised. For a GGUF base the files are written from its metadata, except
 //! `tokenizer.json`, which this crate cannot derive from a vocabulary.
 
 use std::collections::BTreeMap;
@@ -139,9 +140,12 @@ fn copy(
         let parsed: Value =
             serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
         match parsed {
-            // Older versions of transformers load configs that the current version refuses, so the
-            // numbers are converted.
-            Value::Object(mut fields) if !wrong_types(&files.config).is_empty() => {
+            Value::Object(mut fields)
+                if files.weights.n_nf4() > 0 || !wrong_types(&files.config).is_empty() =>
+            {
+                fields.remove("quantization_config");
+                // Older versions of transformers load configs that the current version refuses, so
+                // the numbers are converted.
                 convert_numbers(&mut fields);
                 write_json(&dir.join(CONFIG), &Value::Object(fields))?;
             }

@@ -2,9 +2,10 @@
 //! load.
 //!
 //! Every adapted weight becomes `W + scaling · B·A`, computed in f32 and rounded once to the base's
-//! data type. Other weights are written unchanged. Tensors are read, changed and written one at a
-//! time, so memory holds one tensor and the headers regardless of the model size. The module
-//! `companions` writes the other files.
+//! data type. Other weights are written unchanged. NF4 weights are written dequantised, in the data
+//! type that they had before quantisation. Tensors are read, changed and written one at a time, so
+//! memory holds one tensor and the headers regardless of the model size. The module `companions`
+//! writes the other files.
 
 mod companions;
 mod delta;

@@ -1,6 +1,7 @@
 //! Compares merged models with the base plus the product of the factors, and tests refused merges.
 
 mod every_family;
+mod nf4;
 
 use std::fs;
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tooltune_disk::budgets::TEMPLATE_BYTES;
 
 use super::tokenizer_files::TokenizerFiles;
-use super::{ModelFiles, SpecialTokenIds, TokenizerSource, rope, text_part};
+use super::{ModelFiles, SpecialTokenIds, TokenizerSource, bitsandbytes_config, rope, text_part};
 use crate::budgets::JSON_BYTES;
 use crate::error::CheckpointError;
 use crate::families::Family;
@@ -24,7 +24,8 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
         dir.parent().unwrap_or(Path::new("."))
     };
     let config_path = dir.join("config.json");
-    let config = config(&config_path)?;
+    let (config, is_nf4) = config_without_nf4(&config_path)?;
+    bitsandbytes_config::check(&config_path, is_nf4, &weights)?;
     check_tied_head(&config_path, &config, &weights)?;
     let tokenizer = dir.join("tokenizer.json");
     if !regular_file::is_there(&tokenizer)? {
@@ -40,6 +41,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
     let eos_token_ids = eos_token_ids([(&generation_path, &generation), (&config_path, &config)])?;
     let (chat_template, tool_use_template) = chat_templates(dir, &tokenizer_files)?;
     let left_out = omitted_tensors_remark(&config_path, &weights);
+    let quantised = bitsandbytes_config::remark(&weights);
     Ok(ModelFiles {
         weights,
         tokenizer: TokenizerSource::Json(tokenizer),
@@ -54,6 +56,7 @@ pub(super) fn open(dir: &Path) -> Result<ModelFiles, CheckpointError> {
             .remark(&config)
             .into_iter()
             .chain(left_out)
+            .chain(quantised)
             .collect(),
         config: Value::Object(config),
     })
@@ -82,16 +85,23 @@ pub(super) fn omitted_tensors_remark(path: &Path, weights: &Weights) -> Option<S
 }
 
 /// The fields of a `config.json`, with RoPE settings in one format and family defaults for absent
-/// fields. For a vision-language model, the fields of its language model.
+/// fields. For a vision-language model, the fields of its language model. A `quantization_config`
+/// of NF4 weights is left out.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
+    config_without_nf4(path).map(|(config, _)| config)
+}
+
+/// As [`config`], and whether there was a `quantization_config` of NF4 weights.
+fn config_without_nf4(path: &Path) -> Result<(Map<String, Value>, bool), CheckpointError> {
     let mut config = object(path)?;
     if let Some(text) = text_part::of_config(&config) {
         config = text;
     }
     rope::normalise(path, &mut config)?;
+    let is_nf4 = bitsandbytes_config::take(path, &mut config)?;
     let family = config.get("model_type").and_then(Value::as_str);
     let Some(family) = family.and_then(Family::of_model_type) else {
-        return Ok(config);
+        return Ok((config, is_nf4));
     };
     for (key, number) in family.config.defaults {
         let key = (*key).to_owned();
@@ -101,7 +111,7 @@ pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError>
         let tie = "tie_word_embeddings".to_owned();
         config.entry(tie).or_insert(Value::Bool(true));
     }
-    Ok(config)
+    Ok((config, is_nf4))
 }
 
 /// Refuses a config that ties the head to the embedding although the weights contain a different

@@ -4,6 +4,7 @@
 //! field names of `config.json`. Nothing is guessed. A field that the file omits is absent, and the
 //! reader of the config uses a default or refuses the config.
 
+mod bitsandbytes_config;
 mod few_values;
 mod gguf;
 mod gguf_config;
@@ -33,7 +34,8 @@ pub struct ModelFiles {
     /// Fields of Hugging Face's `config.json`, always a JSON object.
     ///
     /// RoPE settings have one format: `rope_theta` and `rope_scaling` (`null` or an object with
-    /// `rope_type`), never `rope_parameters`. Models without RoPE have neither.
+    /// `rope_type`), never `rope_parameters`. Models without RoPE have neither. A
+    /// `quantization_config` of NF4 weights is left out, because [`Self::weights`] dequantises.
     pub config: Value,
     /// The tensors, under Hugging Face names.
     pub weights: Weights,
@@ -159,6 +161,8 @@ impl ModelFiles {
     /// - A JSON file does not parse, or a required field has the wrong type.
     /// - Two fields specify the same property differently, and programs disagree about which one
     ///   wins.
+    /// - `quantization_config` describes a layout of bitsandbytes other than NF4, or contradicts the
+    ///   weights.
     /// - GGUF: no family has the architecture, a required metadata field is absent, an unknown
     ///   field may change the computation, or `config.json` cannot express the RoPE scaling.
     pub fn open(path: &Path) -> Result<ModelFiles, CheckpointError> {

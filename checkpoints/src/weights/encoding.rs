@@ -1,8 +1,9 @@
 //! Data types of stored tensors: names, block sizes and decoders.
 //!
-//! Every type is a sequence of blocks with a fixed number of values and bytes. Plain floats are
-//! blocks of one value.
+//! Every type except NF4 is a sequence of blocks with a fixed number of values and bytes. Plain
+//! floats are blocks of one value.
 
+use super::bitsandbytes::StoredNf4;
 use super::blocks;
 
 /// The supported data types of safetensors files, for messages.
@@ -13,19 +14,22 @@ pub(super) const GGUF_TYPES: &str =
     "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K";
 
 /// How a tensor is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Encoding {
     /// A decodable data type.
     Decodable(Format),
-    /// An unsupported data type, known only by name.
-    Unsupported(String),
+    /// 4-bit codes of bitsandbytes, with their other parts in other tensors.
+    Nf4(Box<StoredNf4>),
+    /// An unsupported data type, known only by its name and the bytes of the tensor.
+    Unsupported { dtype: String, n_bytes: u64 },
 }
 
 impl Encoding {
     pub(super) fn name(&self) -> &str {
         match self {
             Encoding::Decodable(format) => format.row().name,
-            Encoding::Unsupported(name) => name,
+            Encoding::Nf4(_) => "NF4",
+            Encoding::Unsupported { dtype, .. } => dtype,
         }
     }
 }

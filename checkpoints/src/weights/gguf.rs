@@ -146,7 +146,8 @@ impl GgufFile {
         let Some(tensor) = self.tensors.iter().find(|tensor| tensor.name == name) else {
             return Ok(None);
         };
-        let values = decode_at(&self.source, tensor.offset, &tensor.shape, tensor.format)?;
+        let n_values = tensor.shape.iter().product();
+        let values = decode_at(&self.source, tensor.offset, n_values, tensor.format)?;
         Ok(Some(HostTensor {
             shape: tensor.shape.clone(),
             values,

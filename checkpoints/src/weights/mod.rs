@@ -1,12 +1,13 @@
 //! Opens a model's weights in any supported format, and reads one tensor at a time as f32, or parts
-//! of plain tensors as bf16.
+//! of plain and NF4 tensors as bf16.
 //!
-//! [`Weights::open`] reads only headers. [`Weights::read_f32`] then fetches one tensor with
+//! [`Weights::open`] reads only headers, and the few bytes that describe NF4 tensors. [`Weights::read_f32`] then fetches one tensor with
 //! positioned reads and converts it in chunks. [`PlainTensors::read_bf16`] reads any part of plain
-//! floating-point tensors from any number of threads. This module does not use memory maps: they
+//! floating-point tensors and NF4 tensors from any number of threads. This module does not use memory maps: they
 //! need `unsafe`, add file pages to the process's memory, and raise a signal instead of an error if
 //! the file shrinks. All formats use Hugging Face's tensor names.
 
+mod bitsandbytes;
 mod blocks;
 mod encoding;
 mod float;
@@ -29,6 +30,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CheckpointError, TensorDifferences};
+use bitsandbytes::Nf4Reader;
+pub use bitsandbytes::{
+    NF4_BLOCK, NF4_NESTED_BLOCK, NF4_TABLE, Nf4Absmax, Nf4Tensor, nf4_dynamic_map,
+};
 use encoding::{Encoding, Format};
 pub use float::FloatDtype;
 pub(crate) use float::{NewTensor, write_values};
@@ -107,6 +112,24 @@ struct StoredTensor {
     values: StoredValue,
 }
 
+impl StoredTensor {
+    fn n_values(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes in its file; for NF4 those of its codes.
+    fn n_bytes(&self) -> u64 {
+        match &self.encoding {
+            Encoding::Decodable(format) => {
+                let n_blocks = self.n_values() / format.block_values();
+                n_blocks as u64 * format.block_bytes() as u64
+            }
+            Encoding::Nf4(_) => self.n_values().div_ceil(2) as u64,
+            Encoding::Unsupported { n_bytes, .. } => *n_bytes,
+        }
+    }
+}
+
 /// The tensors of a model on disk, by Hugging Face name.
 #[derive(Debug)]
 pub struct Weights {
@@ -141,7 +164,7 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
-    /// Data type in which a tensor is stored, such as "BF16" or "Q4_1".
+    /// Data type in which a tensor is stored, such as "BF16", "Q4_1" or "NF4".
     pub fn stored_as(&self, name: &str) -> Option<&str> {
         self.tensors.get(name).map(|tensor| tensor.encoding.name())
     }
@@ -162,9 +185,37 @@ impl Weights {
             .any(|path| path.extension().is_some_and(|e| e == "gguf"))
     }
 
-    /// The data type of a tensor for writing it without loss, if it is stored as plain floats.
+    /// The data type of a tensor for writing it without loss, if it is stored as plain floats or
+    /// NF4.
     pub(crate) fn float_dtype(&self, name: &str) -> Option<FloatDtype> {
-        FloatDtype::parse(self.stored_as(name)?)
+        match &self.tensors.get(name)?.encoding {
+            Encoding::Nf4(parts) => Some(parts.dtype()),
+            other => FloatDtype::parse(other.name()),
+        }
+    }
+
+    /// Number of tensors that bitsandbytes quantised to NF4.
+    pub fn n_nf4(&self) -> usize {
+        let tensors = self.tensors.values();
+        tensors
+            .filter(|tensor| matches!(tensor.encoding, Encoding::Nf4(_)))
+            .count()
+    }
+
+    /// Reads the codes and absmax values of a tensor, or returns `None` if it is not stored as NF4.
+    ///
+    /// # Errors
+    ///
+    /// There is no tensor of this name, or the file cannot be read.
+    pub fn read_nf4(&self, name: &str) -> Result<Option<Nf4Tensor>, CheckpointError> {
+        let tensor = self.find_tensor(name)?;
+        match &tensor.encoding {
+            Encoding::Nf4(parts) => {
+                let reader = Nf4Reader::new(&self.files, tensor, parts);
+                reader.read_parts(&tensor.shape).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Reads one tensor and converts it to f32, dequantising if necessary.
@@ -178,8 +229,7 @@ impl Weights {
     pub fn read_f32(&self, name: &str) -> Result<HostTensor, CheckpointError> {
         let tensor = self.find_tensor(name)?;
         let source = &self.files[tensor.file_idx];
-        let format = self.format(name, tensor)?;
-        let mut values = decode_at(source, tensor.offset, &tensor.shape, format)?;
+        let mut values = self.values_of(name, tensor, 0, tensor.n_values())?;
         if let Err(element) = tensor.values.undo(&mut values) {
             let problem = format!(
                 "it is {} at element {element}, but decay rates must be below 0; convert the model again",
@@ -223,7 +273,7 @@ impl Weights {
     pub fn not_finite(&self) -> Result<Vec<NotFinite>, CheckpointError> {
         let mut tensors = Vec::new();
         for (name, tensor) in &self.tensors {
-            if !matches!(tensor.encoding, Encoding::Decodable(_)) {
+            if matches!(tensor.encoding, Encoding::Unsupported { .. }) {
                 continue;
             }
             let values = self.read_f32(name)?.values;
@@ -254,7 +304,7 @@ impl Weights {
         if a.shape != b.shape {
             return Ok(Some(0));
         }
-        let n_values: usize = a.shape.iter().product();
+        let n_values = a.n_values();
         for start in (0..n_values).step_by(COMPARED_VALUES) {
             let n = COMPARED_VALUES.min(n_values - start);
             let [left, right] = [
@@ -286,9 +336,14 @@ impl Weights {
         n: usize,
     ) -> Result<Vec<f32>, CheckpointError> {
         let source = &self.files[tensor.file_idx];
+        if let Encoding::Nf4(parts) = &tensor.encoding {
+            let mut values = vec![0.0; n];
+            Nf4Reader::new(&self.files, tensor, parts).read_f32(start, &mut values)?;
+            return Ok(values);
+        }
         let format = self.format(name, tensor)?;
         let offset = (start / format.block_values() * format.block_bytes()) as u64;
-        decode_at(source, tensor.offset + offset, &[n], format)
+        decode_at(source, tensor.offset + offset, n, format)
     }
 
     fn format(&self, name: &str, tensor: &StoredTensor) -> Result<Format, CheckpointError> {
@@ -384,14 +439,13 @@ pub(crate) fn reject_differences(
     })
 }
 
-/// Reads and decodes the values of a tensor whose bytes start at `offset`, in chunks.
+/// Reads and decodes values whose bytes start at `offset`, in chunks.
 fn decode_at(
     source: &SourceFile,
     offset: u64,
-    shape: &[usize],
+    n_values: usize,
     format: Format,
 ) -> Result<Vec<f32>, CheckpointError> {
-    let n_values = shape.iter().product::<usize>();
     let mut values = Vec::with_capacity(n_values);
     let chunk_blocks = (CHUNK_BYTES / format.block_bytes()).max(1);
     let mut blocks_left = n_values / format.block_values();

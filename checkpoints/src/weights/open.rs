@@ -7,6 +7,7 @@ use std::{fmt, fs};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::bitsandbytes;
 use super::encoding::Encoding;
 use super::gguf::{ARCHITECTURE, GgufFile, ROPE_TENSORS};
 use super::head_layout::HeadLayout;
@@ -59,7 +60,8 @@ fn unique_names<'de, D: Deserializer<'de>>(
 }
 
 impl Weights {
-    /// Opens the weights at `path`. Reads headers but no tensor data.
+    /// Opens the weights at `path`. Reads headers, and of the data only the quantisation states of
+    /// NF4 tensors.
     ///
     /// `path` is a `.safetensors` file, a `.gguf` file, or a directory, which is searched for
     /// `model.safetensors`, then `model.safetensors.index.json` with its shards, then a single
@@ -71,6 +73,7 @@ impl Weights {
     /// - A file is truncated, has an unsupported format or version, or its header is invalid.
     /// - A shard named in the index is absent, or lacks a tensor that the index assigns to it.
     /// - A GGUF tensor has an unsupported data type. The error names it.
+    /// - Tensors of bitsandbytes are damaged, incomplete or in another layout than NF4.
     pub fn open(path: &Path) -> Result<Weights, CheckpointError> {
         if !path.is_dir() {
             return open_file(path);
@@ -78,10 +81,10 @@ impl Weights {
         let single = path.join(SINGLE);
         let index = path.join(INDEX);
         if regular_file::is_there(&single)? {
-            return from_safetensors(path, &[single]);
+            return from_safetensors(path, &[single]).and_then(bitsandbytes::join);
         }
         if regular_file::is_there(&index)? {
-            return from_index(path, &index);
+            return from_index(path, &index).and_then(bitsandbytes::join);
         }
         match only_weight_file(path)? {
             Some(file) => open_file(&file),
@@ -147,7 +150,9 @@ impl Weights {
 fn open_file(path: &Path) -> Result<Weights, CheckpointError> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("gguf") => Weights::from_gguf(GgufFile::open(path)?),
-        Some("safetensors") => from_safetensors(path, &[path.to_owned()]),
+        Some("safetensors") => {
+            from_safetensors(path, &[path.to_owned()]).and_then(bitsandbytes::join)
+        }
         _ if regular_file::is_there(path)? => Err(no_weights(path)),
         _ => {
             let absent = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -193,7 +198,7 @@ fn no_weights(path: &Path) -> CheckpointError {
     }
 }
 
-/// Merges the headers of `paths`, which are sorted.
+/// Merges the headers of `paths`, which are sorted. The parts of NF4 weights are separate tensors.
 fn from_safetensors(origin: &Path, paths: &[PathBuf]) -> Result<Weights, CheckpointError> {
     let mut files = Vec::with_capacity(paths.len());
     let mut tensors = BTreeMap::new();

@@ -1,9 +1,10 @@
-//! Reads any part of plain floating-point tensors as bf16.
+//! Reads any part of plain floating-point tensors and NF4 tensors as bf16.
 
 use half::bf16;
 
+use super::bitsandbytes::Nf4Reader;
 use super::blocks::f16_to_f32;
-use super::encoding::Format;
+use super::encoding::{Encoding, Format};
 use super::source::SourceFile;
 use super::{HeadOrder, StoredValue, Weights};
 use crate::error::CheckpointError;
@@ -11,22 +12,31 @@ use crate::error::CheckpointError;
 /// Bytes read at once: few enough to be still in the L1 cache when they are converted.
 const PLAIN_BYTES: usize = 1 << 15;
 
-/// Concatenated plain floating-point tensors.
+/// Concatenated tensors in which any value can be found without reading those before it: plain
+/// floats and NF4.
 #[derive(Debug)]
 pub struct PlainTensors<'a>(Vec<PlainTensor<'a>>);
 
 #[derive(Debug)]
 struct PlainTensor<'a> {
-    source: &'a SourceFile,
-    /// Offset from the beginning of the file, in bytes.
-    offset: u64,
     n_values: usize,
-    format: Format,
+    reader: Reader<'a>,
+}
+
+#[derive(Debug)]
+enum Reader<'a> {
+    Floats {
+        source: &'a SourceFile,
+        /// Offset from the beginning of the file, in bytes.
+        offset: u64,
+        format: Format,
+    },
+    Nf4(Nf4Reader<'a>),
 }
 
 impl Weights {
     /// The tensors with these names, concatenated, or `None` if the file stores one of them
-    /// quantised, transformed or reordered.
+    /// quantised to another format than NF4, transformed or reordered.
     ///
     /// # Errors
     ///
@@ -35,15 +45,23 @@ impl Weights {
     pub fn plain(&self, names: &[String]) -> Result<Option<PlainTensors<'_>>, CheckpointError> {
         let tensors = names.iter().map(|name| {
             let tensor = self.find_tensor(name)?;
+            if let Encoding::Nf4(parts) = &tensor.encoding {
+                return Ok(Some(PlainTensor {
+                    n_values: tensor.n_values(),
+                    reader: Reader::Nf4(Nf4Reader::new(&self.files, tensor, parts)),
+                }));
+            }
             let format = self.format(name, tensor)?;
             let is_plain = format.block_values() == 1
                 && tensor.order == HeadOrder::AsIs
                 && tensor.values == StoredValue::AsIs;
             Ok(is_plain.then(|| PlainTensor {
-                source: &self.files[tensor.file_idx],
-                offset: tensor.offset,
-                n_values: tensor.shape.iter().product(),
-                format,
+                n_values: tensor.n_values(),
+                reader: Reader::Floats {
+                    source: &self.files[tensor.file_idx],
+                    offset: tensor.offset,
+                    format,
+                },
             }))
         });
         let tensors = tensors.collect::<Result<Option<Vec<_>>, CheckpointError>>()?;
@@ -86,17 +104,36 @@ impl PlainTensors<'_> {
 
 impl PlainTensor<'_> {
     fn read_bf16(&self, start: usize, values: &mut [bf16]) -> Result<(), CheckpointError> {
-        let width = self.format.block_bytes();
-        let mut offset = self.offset + (start * width) as u64;
-        let mut bytes = [0; PLAIN_BYTES];
-        for values in values.chunks_mut(PLAIN_BYTES / width) {
-            let bytes = &mut bytes[..values.len() * width];
-            self.source.read_at(offset, bytes)?;
-            round(self.format, bytes, values);
-            offset += bytes.len() as u64;
+        match self.reader {
+            Reader::Nf4(reader) => reader.read_bf16(start, values),
+            Reader::Floats {
+                source,
+                offset,
+                format,
+            } => {
+                let offset = offset + (start * format.block_bytes()) as u64;
+                read_floats(source, offset, format, values)
+            }
         }
-        Ok(())
     }
+}
+
+/// Reads plain floats from this offset, rounded to bf16.
+fn read_floats(
+    source: &SourceFile,
+    mut offset: u64,
+    format: Format,
+    values: &mut [bf16],
+) -> Result<(), CheckpointError> {
+    let width = format.block_bytes();
+    let mut bytes = [0; PLAIN_BYTES];
+    for values in values.chunks_mut(PLAIN_BYTES / width) {
+        let bytes = &mut bytes[..values.len() * width];
+        source.read_at(offset, bytes)?;
+        round(format, bytes, values);
+        offset += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// Rounds `values.len()` values from their bytes in a plain data type.
@@ -124,7 +161,7 @@ fn round(format: Format, bytes: &[u8], values: &mut [bf16]) {
 
 /// Rounds the bits of an f32 to the nearest bf16. It has no branch, so the compiler can vectorise
 /// it.
-fn round_to_bf16(bits: u32) -> u16 {
+pub(super) fn round_to_bf16(bits: u32) -> u16 {
     let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
     // Rounding could clear the payload of a NaN; the quiet bit keeps it a NaN.

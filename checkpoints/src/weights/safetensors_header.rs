@@ -141,7 +141,7 @@ fn tensor_infos(
 }
 
 /// The beginning of a string from the file, because the string may be as long as the header.
-fn truncate_text(text: &str) -> String {
+pub(super) fn truncate_text(text: &str) -> String {
     const N_CHARACTERS: usize = 200;
     match text.char_indices().nth(N_CHARACTERS) {
         None => text.to_owned(),
@@ -238,7 +238,10 @@ fn stored_tensor(
             }
             Encoding::Decodable(format)
         }
-        None => Encoding::Unsupported(info.dtype.clone()),
+        None => Encoding::Unsupported {
+            dtype: info.dtype.clone(),
+            n_bytes: end - begin,
+        },
     };
     let shape = info
         .shape

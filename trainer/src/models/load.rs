@@ -1,7 +1,8 @@
 //! Loads the tensors of a checkpoint into a decoder on a device.
 //!
-//! For bf16 matmuls, unquantised floats are copied to the device as bf16, one matrix per stack.
-//! Quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a time.
+//! For bf16 matmuls, plain floats and NF4 tensors are copied to the device as bf16, one matrix per
+//! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
+//! time.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -431,7 +432,7 @@ mod tests {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
         let device = Device::flex();
         // Stacks of three projections and of one; tied and untied heads; biases; linear attention;
-        // a GGUF file in which some tensors have a different order.
+        // a GGUF file in which some tensors have a different order; NF4.
         for family in [
             "llama31",
             "qwen2",
@@ -439,6 +440,7 @@ mod tests {
             "qwen3_5_text",
             "mistral",
             "granite",
+            "../../../checkpoints/tests/fixtures/nf4/model",
         ] {
             let folder = fixtures.join(family);
             let config = ModelFiles::read_config(&folder.join("config.json")).expect("a config");

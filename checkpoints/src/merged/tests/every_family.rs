@@ -47,7 +47,11 @@ fn check_converted(family: &str, config: &Value) {
     }
 }
 
-fn vocabulary(n_tokens: usize, bos: Option<u32>, pad: Option<u32>) -> crate::GgufVocabulary {
+pub(super) fn vocabulary(
+    n_tokens: usize,
+    bos: Option<u32>,
+    pad: Option<u32>,
+) -> crate::GgufVocabulary {
     crate::GgufVocabulary {
         model: "gpt2".to_owned(),
         pre: "smollm".to_owned(),
