@@ -296,7 +296,7 @@ fn other_base_weights_are_refused_by_every_command_that_uses_a_run() {
         for command in &commands {
             let refused = workplace.run(command.split(' '));
             assert_eq!(refused.status, Some(2), "{command}: {}", refused.stderr);
-            let expected = "differ from those that the adapter was trained on";
+            let expected = "differ from the weights that the adapter was trained on";
             assert!(
                 refused.stderr.contains(expected),
                 "{command}: {}",

@@ -351,7 +351,7 @@ fn a_run_can_be_extended_but_not_shortened() {
     };
     let longer = train("train.max_steps=6");
     for expected in [
-        "run is made longer at step 4 of 6",
+        "run is extended at step 4 of 6",
         "train.max_steps: 4 -> 6",
         "jumps back up",
     ] {
@@ -371,7 +371,7 @@ fn a_run_can_be_extended_but_not_shortened() {
         .collect();
     assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
     let again = train("train.max_steps=6");
-    assert!(!again.stderr.contains("made longer"), "{}", again.stderr);
+    assert!(!again.stderr.contains("is extended"), "{}", again.stderr);
     let shorter = train("train.max_steps=5");
     assert_eq!(shorter.status, Some(2));
     assert!(

@@ -101,7 +101,7 @@ fn an_initial_adapter_of_another_shape_is_refused_with_the_settings_to_change() 
         ("lora.r=4", &["its rank of", "set lora.r = 2"][..]),
         (
             "lora.lora_alpha=8",
-            &["by 2, here it would be 4", "lora.lora_alpha = 4"],
+            &["is 2, but [lora] sets 4", "lora.lora_alpha = 4"],
         ),
         (
             "lora.target_modules=[\"q_proj\"]",

@@ -1,8 +1,9 @@
 //! Measures the cost of constrained decoding; the tooltune side of `scripts/bench/constrained`.
 //!
 //! The same number of tokens is generated after the same prompts, alternately without constraints
-//! and with the rows' schemas. Then the host's part for these tokens is measured separately:
-//! computing masks and choosing among the allowed logits. Prints one JSON line per batch.
+//! and with the rows' schemas. Then the host's share of the work for these tokens is measured
+//! separately: computing masks and choosing among the allowed logits. Prints one JSON line per
+//! batch.
 
 #![allow(
     clippy::print_stdout,
@@ -29,7 +30,7 @@ use tooltune_rows::text::prompt_ids;
 const USAGE: &str = "\
 Measures constrained decoding; run by scripts/bench/constrained.
 
-    constrained_cost CONFIG DTYPE NEW_TOKENS ROUNDS BATCH...    CONFIG: of a SLOT run, whose data.eval
+    constrained_cost CONFIG DTYPE NEW_TOKENS ROUNDS BATCH...    CONFIG: a SLOT config whose data.eval
                                                                 has at least BATCH rows";
 
 fn main() -> ExitCode {

@@ -6,8 +6,8 @@
 //!
 //! `random_step --shape scripts/gpu/shapes/llama-3.2-1b.json --device cuda` is the tooltune side of
 //! `scripts/gpu/run`; `scripts/gpu/peft_step.py` prints the same line for PEFT. Real weights are
-//! not needed, because they take the same time; the first loss must be near the logarithm of the
-//! vocabulary.
+//! not needed, because random weights take the same time. The first loss must be near the logarithm
+//! of the vocabulary size.
 
 #![allow(
     clippy::print_stdout,
@@ -65,7 +65,7 @@ struct Arguments {
     /// Rank of the adapters; alpha is twice as much.
     #[arg(long, default_value_t = 16)]
     rank: usize,
-    /// Dropout of the adapters, as lora.lora_dropout of train.
+    /// Dropout of the adapters, like lora.lora_dropout in a config.
     #[arg(long, default_value_t = 0.05)]
     dropout: f64,
     /// Number of last blocks that keep their activations instead of recomputing them, or auto for
@@ -197,13 +197,13 @@ impl RandomWeights {
 
     /// Linear attention whose state decays over some hundred tokens.
     fn linear(&self, LinearShape { heads, kernel }: LinearShape, eps: f64) -> GatedDeltaNet {
-        let of_heads = [1, heads.value_heads];
+        let head_shape = [1, heads.value_heads];
         let conv = self.weight([heads.width(), kernel]).to_tensor();
         GatedDeltaNet {
             heads,
             conv: conv.cast(DType::F32),
-            rate: Tensor::full(of_heads, -0.01, &self.device),
-            step_bias: Tensor::zeros(of_heads, &self.device),
+            rate: Tensor::full(head_shape, -0.01, &self.device),
+            step_bias: Tensor::zeros(head_shape, &self.device),
             norm: GatedNorm {
                 weight: Tensor::ones([heads.value_dim], &self.device),
                 eps,
@@ -314,7 +314,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Seconds of the timed steps, in each of which every document gets its new tokens.
+    /// Seconds of the timed steps. Each step generates the new tokens of all documents.
     fn generate(&self, decoder: &Decoder, n_new: usize) -> Result<Vec<f64>, Failure> {
         let prompts: Vec<Vec<u32>> = self
             .batch

@@ -16,12 +16,12 @@ use crate::process::available_memory_bytes;
 #[cfg(feature = "cuda")]
 use crate::process::cache_folder;
 
-/// Number of supervised rows whose logits are in memory at a time on a CPU: 128 rows of 49,152 are
-/// 25 MB.
+/// Number of supervised rows whose logits are in memory at a time on a CPU: 128 rows of 49,152
+/// logits in f32 are 25 MB.
 const LOSS_ROWS_ON_CPU: usize = 128;
 
 /// Like [`LOSS_ROWS_ON_CPU`], on a GPU. With fewer rows, the GPU would be limited by memory
-/// bandwidth; 1,024 rows of 128,256 in bf16 are 263 MB.
+/// bandwidth; 1,024 rows of 128,256 logits in bf16 are 263 MB.
 pub(crate) const LOSS_ROWS_ON_GPU: usize = 1024;
 
 /// Number of supervised rows whose logits are in memory at a time on this device.
@@ -88,7 +88,7 @@ pub fn plan_attention(
 pub struct Need {
     /// Name of the requirement.
     pub subject: &'static str,
-    /// What was found, or the problem.
+    /// A description of what was found, or of the problem.
     pub status: Result<String, String>,
     /// How to fix the problem.
     pub fix: &'static str,

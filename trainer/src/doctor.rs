@@ -1,7 +1,8 @@
 //! Checks this machine, and reports what is installed, what is missing and how to fix it.
 //!
 //! The checks use the resources themselves: the CUDA driver lists its GPUs, libraries are loaded, a
-//! file is created in the run's folder. Only for the hub token, they check just its presence.
+//! file is created in the run's folder. The hub token is an exception: only its presence is
+//! checked.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -252,7 +253,7 @@ fn cuda(device: Device) -> Vec<Finding> {
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
     let libraries = [
-        (Library::CublasLt, "cuBLASLt", "matrix products", "cublas"),
+        (Library::CublasLt, "cuBLASLt", "matmuls", "cublas"),
         (Library::Cudnn, "cuDNN", "attention", "cudnn"),
     ];
     libraries

@@ -61,7 +61,7 @@ pub enum Error {
     /// An example that does not fit into a batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Invalid API documents or trajectories, or invalid data to import as such.
+    /// Invalid API documents or trajectories, or data that cannot be imported as these.
     #[error(transparent)]
     Tools(#[from] ToolsError),
     /// Trajectories that cannot be generated.
@@ -151,7 +151,7 @@ pub enum Error {
     /// A retrieval metric that cannot be computed.
     #[error(transparent)]
     Retrieval(#[from] RetrievalError),
-    /// A model, adapter or run directory.
+    /// A model, adapter or run directory that cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// A file or folder that cannot be read or written.

@@ -75,18 +75,18 @@ pub fn catch_out_of_memory<T, E: From<OutOfMemory>>(
     settings: [&'static str; 3],
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    let before = Arc::new(take_hook());
-    let others = Arc::clone(&before);
+    let previous = Arc::new(take_hook());
+    let print_panic = Arc::clone(&previous);
     set_hook(Box::new(move |panic| {
         if !is_out_of_memory(panic.payload()) {
-            others(panic);
+            print_panic(panic);
         }
     }));
     let outcome = catch_unwind(AssertUnwindSafe(work));
     drop(take_hook());
     // The hook was the only other owner, and it was dropped above.
-    if let Ok(before) = Arc::try_unwrap(before) {
-        set_hook(before);
+    if let Ok(previous) = Arc::try_unwrap(previous) {
+        set_hook(previous);
     }
     match outcome {
         Ok(outcome) => outcome,

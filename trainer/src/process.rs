@@ -39,8 +39,8 @@ pub fn rss_bytes() -> Option<u64> {
 }
 
 /// Memory available to a new process without swapping, in bytes; `None` if the system does not
-/// report it. Respects the limits of the control group (minus memory that cannot be reclaimed) and
-/// of the address space (`ulimit -v`, minus mapped memory).
+/// report it. The value is limited by the control group (minus memory that cannot be reclaimed) and
+/// by the address space (`ulimit -v`, minus mapped memory).
 pub fn available_memory_bytes() -> Option<u64> {
     let machine_bytes = kibibytes("/proc/meminfo", "MemAvailable:");
     let limit: Option<u64> = read_to_string("/sys/fs/cgroup/memory.max")

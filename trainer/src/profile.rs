@@ -70,7 +70,7 @@ struct Running {
     /// Operations of the current step.
     table: Arc<Mutex<Table>>,
     trace: SharedBuffer,
-    /// These fields are dropped in this order, which ends the profile.
+    /// Collects the operations. It must be dropped before `flush`, which then writes the trace.
     subscriber: DefaultGuard,
     flush: FlushGuard,
 }
@@ -125,8 +125,8 @@ impl ProfiledSteps {
         }
     }
 
-    /// Ends profiling and returns the profile. `None` if the run had fewer than two steps or the
-    /// profile could not be written; the latter logs a warning.
+    /// Ends profiling and returns the profile. Returns `None` if the run had fewer than two steps,
+    /// or after a warning if the profile could not be written.
     pub fn end(mut self) -> Option<Profile> {
         self.write();
         self.done.take()

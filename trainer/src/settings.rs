@@ -141,21 +141,24 @@ pub fn goat(config: &config::GoatConfig) -> GoatOptions {
     }
 }
 
-/// The compute dtype of matmuls: `auto` selects the fastest one of the device.
+/// The compute dtype of matmuls. `auto` selects the fastest dtype on the device.
 ///
 /// # Errors
 ///
 /// bf16 is set, but the GPU has a compute capability below 8.0.
-pub fn compute_dtype(typed: config::ComputeDtype, device: &Device) -> Result<ComputeDtype, Error> {
-    match typed {
+pub fn compute_dtype(
+    setting: config::ComputeDtype,
+    device: &Device,
+) -> Result<ComputeDtype, Error> {
+    match setting {
         config::ComputeDtype::Auto => Ok(ComputeDtype::fastest_on(device)),
         config::ComputeDtype::F32 => Ok(ComputeDtype::F32),
-        config::ComputeDtype::Bf16 => bf16_where(multiplies_bf16(device)),
+        config::ComputeDtype::Bf16 => bf16_if_supported(multiplies_bf16(device)),
     }
 }
 
-fn bf16_where(is_multiplied: bool) -> Result<ComputeDtype, Error> {
-    if is_multiplied {
+fn bf16_if_supported(is_supported: bool) -> Result<ComputeDtype, Error> {
+    if is_supported {
         Ok(ComputeDtype::Bf16)
     } else {
         Err(Error::Device(
@@ -245,7 +248,7 @@ pub fn embedding_noise(
     Some(EmbeddingNoise::new(alpha, config.seed, step, micro_batch))
 }
 
-/// Scale for cosine similarities, a temperature of 0.05.
+/// Default scale of cosine similarities, equal to a temperature of 0.05.
 const SCALE: f64 = 20.0;
 
 /// Loss of a retriever.
@@ -274,7 +277,7 @@ mod tests {
         let cpu = crate::device::open(config::Device::Cpu).expect("a CPU");
         let bf16 = compute_dtype(config::ComputeDtype::Bf16, &cpu);
         assert_eq!(bf16.expect("every CPU supports bf16"), ComputeDtype::Bf16);
-        let refused = bf16_where(false).expect_err("no tensor cores for bf16");
+        let refused = bf16_if_supported(false).expect_err("no tensor cores for bf16");
         assert_eq!(refused.exit_code(), 2);
         assert!(refused.to_string().contains("compute_dtype"), "{refused}");
     }

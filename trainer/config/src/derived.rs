@@ -13,9 +13,9 @@ use super::metric::MetricExpression;
 use super::suite::Suite;
 use super::tables::{BaseModelSettings, Config, EvalConfig, GoatConfig};
 
-/// Sets missing settings and removes those without meaning. Returns the detected format of the
-/// rows, if the config leaves it to them. `is_of_a_run` marks a config written by a run, which
-/// contains every setting of its version.
+/// Sets missing settings and removes meaningless ones. Returns the row format if it was detected
+/// from the rows. `is_of_a_run` marks a config written by a run, which contains every setting of
+/// its version.
 pub(crate) fn complete(
     config: &mut Config,
     findings: &mut Findings,
@@ -99,9 +99,9 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
     }
 }
 
-/// Sets `data.format`: under "auto" from the first row of each file, so that a checked config
-/// contains the format and settings derived from it. Missing files leave the format open; code that
-/// reads rows reports them by name.
+/// Replaces `data.format = "auto"` with the format of the first row of each file, so that a checked
+/// config contains the format and the settings derived from it. If no file exists, the format stays
+/// "auto"; the code that reads rows reports missing files by name.
 fn format(config: &mut Config, has_model: bool, findings: &mut Findings) -> Option<RecognisedFile> {
     let data = &mut config.data;
     if !has_model && !findings.is_typed("data") {

@@ -190,7 +190,8 @@ fn is_unprintable(character: char) -> bool {
 }
 
 /// The source without terminal control characters and possible secrets, with the length unchanged.
-/// Secrets are the user and the query string of a URL, and a key in a setting for a variable name.
+/// Possible secrets are the user and the query string of a URL, and an API key in a setting for the
+/// name of a variable.
 fn mask_secrets(text: &str) -> String {
     let Ok(address) =
         Regex::new(r#"(?:base_url|://)["']?\s*[=:]?\s*["']?([^"'\s]*@|[^"'\s@?#]*[?#][^"'\s]*)"#)

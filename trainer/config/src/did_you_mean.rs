@@ -1,7 +1,7 @@
 //! Suggests the intended setting for an unknown key.
 //!
-//! Names used by other trainers are errors that give the name used here. A config therefore has one
-//! spelling, and a copied file is checked before it runs.
+//! A name from another trainer is an error whose message gives the name used here. A config
+//! therefore has one spelling, and a copied file is checked before it runs.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// The only setting outside the tables.
 const DEVICE: &str = "device";
 
-/// The setting that a name in another program means.
+/// The setting here for a name in another program.
 #[derive(Debug, Clone)]
 pub(crate) struct OtherName {
     /// The setting here.
@@ -37,7 +37,8 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// The table other than `path` that has `key`; for keys in [train] and [retriever], the former.
+    /// The table other than `path` that has `key`; `train` if several tables have it, such as
+    /// `train` and `retriever`.
     fn home_of(&self, path: &str, key: &str) -> Option<&'a str> {
         let homes = self
             .tables
@@ -174,7 +175,8 @@ pub(crate) fn shorten(text: &str) -> String {
 
 /// The candidate nearest to `word`, if it is near enough.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // No setting is this long, and the distance costs the product of the lengths.
+    // No setting is this long, and computing the distance takes time proportional to the product of
+    // the lengths.
     if word.len() > 60 {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Parses a config file into a tree of values with their positions.
 //!
 //! Serde stops at the first mistake and drops positions. TOML and YAML are therefore first
-//! converted to this tree. It is compared with the tables of [`super::tables`], and each mistake
-//! has its line.
+//! converted to this tree. The tree is compared with the tables of [`super::tables`], and each
+//! mistake is reported with its line.
 
 use std::ops::Range;
 

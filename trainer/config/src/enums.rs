@@ -1,8 +1,8 @@
 //! Types of settings other than numbers and strings: choices, and values of mixed types.
 //!
-//! Each choice is an enum made by [`choices!`](choices), which defines its word for files and the
-//! command line once. Types of mixed values (a word or a number, a word or a list) and of values
-//! from several keys follow below.
+//! [`choices!`](choices) defines the enum of each choice, with the words for files and the command
+//! line. Types of mixed values (a word or a number, a word or a list) and of values from several
+//! keys follow below.
 
 use std::fmt;
 
@@ -122,7 +122,8 @@ choices! {
     Flatten {
         /// None.
         None = "none",
-        /// Schemas for which it helps models: several nested levels, or at least five leaves.
+        /// Schemas for which flattening helps models: several nested levels, or at least five
+        /// leaves.
         Advised = "advised",
         /// All schemas that can be flattened.
         Always = "always",
@@ -347,7 +348,7 @@ pub enum RunLength {
 }
 
 impl RunLength {
-    /// Combines `num_train_epochs` and `max_steps`, of which a checked config has one.
+    /// Combines `num_train_epochs` and `max_steps`. A checked config has exactly one of them.
     pub(super) fn new(num_train_epochs: Option<f64>, max_steps: Option<u64>) -> Self {
         match max_steps {
             Some(steps) => Self::Steps(steps),
@@ -387,8 +388,8 @@ pub struct Sampling {
 }
 
 impl DataFormat {
-    /// Format of rows; `None` for trajectories, which are expanded to rows, and for an unknown
-    /// format, because the files of the config are missing.
+    /// Format of rows. `None` for trajectories, which are expanded to rows, and if the format is
+    /// unknown because the files of the config are missing.
     pub fn of_rows(self) -> Option<text::DataFormat> {
         match self {
             Self::Slot => Some(text::DataFormat::Slot),

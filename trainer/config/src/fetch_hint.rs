@@ -29,7 +29,8 @@ pub fn fetch_hint(kind: RepoKind, path: &Path) -> Option<String> {
     })
 }
 
-/// `owner/name` in a setting for rows is a path, and here that path is missing.
+/// The Hub name in a setting for rows. There, `owner/name` is a path, but the path is missing, so
+/// it may be a Hub name.
 fn rows_name(text: &str) -> Option<HubName> {
     if let Some(name) = HubName::parse_rows(text).ok()? {
         return Some(name);

@@ -32,7 +32,7 @@ impl Findings {
         span.is_some() && self.problems.iter().any(|one| one.span.as_ref() == span)
     }
 
-    /// Whether the setting has the value in the source.
+    /// Whether the setting has its value from a source, and not the default.
     pub(crate) fn is_read(&self, path: &str) -> bool {
         self.is_typed(path) && !self.unreadable.contains(path)
     }

@@ -1,7 +1,7 @@
 //! Reads a config file and its overrides into checked settings, or reports all mistakes at once.
 //!
 //! ```text
-//! text ─document, yaml─▶ tree with places ─overrides─▶ tree ─read─▶ Config ─names, derived, validate─▶ Config
+//! text ─document, yaml─▶ tree with spans ─overrides─▶ tree ─read─▶ Config ─names, derived, validate─▶ Config
 //! ```
 //!
 //! Each setting is one field in `tables`, from which it is read, written and documented. Reading

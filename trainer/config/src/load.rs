@@ -47,9 +47,13 @@ impl LoadedConfig {
     ///
     /// As for [`LoadedConfig::load`], or a name cannot be downloaded.
     pub fn load_with(path: &Path, overrides: &[String], names: Names) -> Result<Self, ConfigError> {
-        // A run directory contains the config that repeats it.
-        let of_run = path.join(RESOLVED);
-        let path = if of_run.exists() { &of_run } else { path };
+        // A run directory contains the config that reproduces the run.
+        let run_config = path.join(RESOLVED);
+        let path = if run_config.exists() {
+            &run_config
+        } else {
+            path
+        };
         Self::parse_with(read(path)?, overrides, names)
     }
 
@@ -58,14 +62,15 @@ impl LoadedConfig {
     ///
     /// # Errors
     ///
-    /// As for both.
+    /// As for [`LoadedConfig::load_with`] and [`LoadedConfig::check_files`].
     pub fn load_with_files(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let loaded = Self::load_with(path, overrides, Names::All)?;
         loaded.check_files()?;
         Ok(loaded)
     }
 
-    /// As [`LoadedConfig::load`], from a text; its name selects the format.
+    /// Like [`LoadedConfig::load`], but parses the text of `file`. The name of `file` selects the
+    /// format.
     ///
     /// # Errors
     ///
@@ -104,8 +109,8 @@ impl LoadedConfig {
         }
         let (mut config, mut findings) = read_document(&document);
         if !syntax.is_empty() {
-            // Content of a line with a syntax error is guessed, so ignore other mistakes on it and
-            // missing settings.
+            // The parser guesses the content of a line with a syntax error, so ignore other
+            // mistakes on such lines, and missing settings.
             let line_ends: Vec<Vec<usize>> = sources
                 .iter()
                 .map(|source| {
@@ -127,7 +132,7 @@ impl LoadedConfig {
         }
         let is_of_a_run = Path::new(&sources[0].name).ends_with(RESOLVED);
         // Nothing is downloaded for a config with other mistakes.
-        let looked_at = (config.clone(), findings.clone());
+        let unresolved = (config.clone(), findings.clone());
         let is_for_evaluation = names == Names::ForEvaluation;
         let reading = Reading {
             is_of_a_run,
@@ -135,7 +140,7 @@ impl LoadedConfig {
         };
         let mut recognised = complete(&mut config, &mut findings, reading, Names::Cached);
         if names != Names::Cached && findings.problems.is_empty() {
-            (config, findings) = looked_at;
+            (config, findings) = unresolved;
             recognised = complete(&mut config, &mut findings, reading, names);
         }
         if !findings.problems.is_empty() && names == Names::All {
@@ -162,9 +167,9 @@ impl LoadedConfig {
         }
     }
 
-    /// Checks that every path in the config is a file or a folder, and that the run directory is
-    /// missing, empty, or a run's, and can be created. Relative paths start at the working
-    /// directory.
+    /// Checks that every path in the config is a file or a folder. Also checks that the run
+    /// directory can be created or written, and that it is missing, empty or contains a run.
+    /// Relative paths start at the working directory.
     ///
     /// # Errors
     ///
@@ -176,7 +181,8 @@ impl LoadedConfig {
         self.refuse(problems)
     }
 
-    /// Checks that the run directory is missing, empty, or a run's, and can be created.
+    /// Checks that the run directory can be created or written, and that it is missing, empty or
+    /// contains a run.
     ///
     /// # Errors
     ///
@@ -203,14 +209,13 @@ impl LoadedConfig {
         }
     }
 
-    /// Detected format of the rows, with the row that determined it, if the config leaves the
-    /// format to them.
+    /// Detected format of the rows, with the row that determined it; `None` if the config sets the
+    /// format.
     pub fn recognised(&self) -> Option<&RecognisedFile> {
         self.recognised.as_ref()
     }
 
-    /// One line per setting in the file that an override replaces because the two exclude each
-    /// other.
+    /// One line per setting in the file that was dropped because an override excludes it.
     pub fn contradictions(&self) -> impl Iterator<Item = String> {
         self.dropped.iter().map(|dropped| {
             let Source { name, text } = &self.sources[dropped.by];
@@ -238,13 +243,14 @@ impl LoadedConfig {
 /// Purpose of reading a config.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// Whether a run wrote it.
+    /// Whether a run wrote the config.
     is_of_a_run: bool,
     /// Whether the command line may name the evaluation files, so that the config need not.
     is_for_evaluation: bool,
 }
 
-/// Completes the settings: first paths of names, then the rest.
+/// Completes the settings: replaces Hub names with paths, sets derived defaults, and checks the
+/// rules.
 fn complete(
     config: &mut Config,
     findings: &mut Findings,

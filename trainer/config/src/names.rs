@@ -1,7 +1,7 @@
-//! Replaces Hub names in a config by local paths, before other checks.
+//! Replaces Hub names in a config with local paths, before other checks.
 //!
-//! A text that exists as a path is a path. A run keeps the commits with which it started, recorded
-//! in the lock of its directory, even if a branch has moved.
+//! A string is a path if that path exists. A resumed run uses the commits with which it started,
+//! even if a branch has moved since; the lock in its directory records them.
 
 use std::path::Path;
 
@@ -49,8 +49,8 @@ impl Names {
     }
 }
 
-/// The Hub name in a setting, unless the text is a path: one that exists, or one whose folder
-/// exists, which is probably mistyped.
+/// The Hub name in a setting; `None` if the text is a path. It is a path if it exists, or if its
+/// folder exists and the rest is probably mistyped.
 ///
 /// # Errors
 ///
@@ -65,9 +65,9 @@ pub(crate) fn name_of(setting: &str, text: &str) -> Result<Option<HubName>, HubE
     Ok(name.filter(|_| text.starts_with("hf://") || !is_here))
 }
 
-/// Replaces names by paths.
+/// Replaces names with paths.
 pub(super) fn resolve(config: &mut Config, findings: &mut Findings, names: Names) {
-    // Paths from a config file are UTF-8 and can be written.
+    // Paths from a config file are UTF-8, so they can be serialized.
     let mut settings = settings_of(config).unwrap_or_default();
     let mut names_by_setting = Vec::new();
     visit_paths(
@@ -219,8 +219,8 @@ fn report(setting: &str, name: &str, error: &HubError, findings: &mut Findings) 
     findings.report(setting, message, error.to_string());
 }
 
-/// Commits with which the run in a folder started; empty without a run. An unreadable lock is
-/// reported by the code that reads all of it.
+/// Commits with which the run in a folder started; empty if there is no run. The code that reads
+/// the whole lock reports an unreadable one.
 fn pinned_commits(output_dir: &Path) -> Vec<HubOrigin> {
     #[derive(Default, Deserialize)]
     struct Lock {

@@ -32,7 +32,7 @@ const MARKS: [&str; 5] = [
 /// excluded.
 pub fn named_files(config: &Config) -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
-    // Paths from a config file are UTF-8 and can be written.
+    // Paths from a config file are UTF-8, so they can be serialized.
     let mut settings = settings_of(config).unwrap_or_default();
     visit_paths(&mut settings, root(), "", &mut |setting, file| {
         files.push((setting.to_owned(), PathBuf::from(&*file)));
@@ -181,7 +181,7 @@ fn is_absence(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Visible entries in a folder that is not a run directory.
+/// The problem, and advice, if a folder has visible entries but is not a run directory.
 fn foreign_contents(dir: &Path) -> Option<(String, String)> {
     let names = match visible_names(dir) {
         Ok(names) => names,
@@ -194,7 +194,7 @@ fn foreign_contents(dir: &Path) -> Option<(String, String)> {
     if names.iter().any(is_of_a_run) {
         return None;
     }
-    // Evaluations of the base model are often in the future run directory.
+    // Evaluations of the base model are often written to the run directory before the run starts.
     let others = names_beside(&names, &["eval"])?;
     Some((
         format!("that folder contains {others}, but no run"),

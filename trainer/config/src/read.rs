@@ -1,8 +1,8 @@
 //! Converts a document to a config and reports unknown keys, wrong types and values out of range.
 //!
-//! The document is compared with the schema of [`Config`]. Valid values are passed to serde;
-//! invalid ones are reported with their position and omitted, so that the rest is checked with
-//! defaults.
+//! The document is compared with the schema of [`Config`]. Valid values are passed to serde.
+//! Invalid values are reported with their position and replaced by their defaults, so that the rest
+//! is also checked.
 
 use serde_json::{Map, Value as Json};
 use tooltune_template::{TemplateDate, TemplateKwargError};
@@ -240,7 +240,7 @@ impl Reader {
         read.into_iter().collect::<Option<Vec<_>>>().map(Json::from)
     }
 
-    /// A value of any type that JSON has.
+    /// A value of any JSON type.
     fn any(&mut self, node: &Node, path: &str) -> Option<Json> {
         let json = match &node.value {
             Value::Bool(value) => Some(Json::from(*value)),
@@ -277,14 +277,14 @@ impl Reader {
         }
         let allowed: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
         let allowed = allowed.join(", ");
-        let of_bool = |on: bool| setting.schema["x-bool"][usize::from(on)].as_str();
+        let word_for = |on: bool| setting.schema["x-bool"][usize::from(on)].as_str();
         let help = match &node.value {
             Value::Text(word) => match did_you_mean::nearest(word, words) {
                 Some(nearest) => format!("did you mean {nearest:?}? It can be {allowed}"),
                 None => format!("it can be {allowed}"),
             },
-            Value::Bool(on) if of_bool(*on).is_some() => {
-                format!("write {:?} for {on}", of_bool(*on).unwrap_or_default())
+            Value::Bool(on) if word_for(*on).is_some() => {
+                format!("write {:?} for {on}", word_for(*on).unwrap_or_default())
             }
             _ => format!("it can be {allowed}"),
         };
@@ -419,18 +419,18 @@ const LARGEST: i128 = i64::MAX as i128;
 /// first.
 fn branch(node: &Node, schema: &'static Json) -> &'static Json {
     let schema = target(schema);
-    let Some(forms) = schema["anyOf"].as_array() else {
+    let Some(alternatives) = schema["anyOf"].as_array() else {
         return schema;
     };
-    let fits = |form: &&&Json| match node.value {
-        Value::Text(_) => words(form).is_some() || form["type"] == "string",
-        Value::Integer(_) => form["type"] == "integer",
-        Value::Table(_) => form["type"] == "object",
+    let fits = |one: &&&Json| match node.value {
+        Value::Text(_) => words(one).is_some() || one["type"] == "string",
+        Value::Integer(_) => one["type"] == "integer",
+        Value::Table(_) => one["type"] == "object",
         _ => false,
     };
-    let targets: Vec<&Json> = forms.iter().map(target).collect();
-    let form = targets.iter().find(fits).or(targets.first());
-    form.copied().unwrap_or(schema)
+    let targets: Vec<&Json> = alternatives.iter().map(target).collect();
+    let selected = targets.iter().find(fits).or(targets.first());
+    selected.copied().unwrap_or(schema)
 }
 
 /// Words allowed by a schema, if it is a choice.

@@ -1,6 +1,7 @@
-//! Rules for values beyond types and ranges, independent of the setting.
+//! Rules for values that types and ranges cannot express, for use with any setting.
 //!
-//! The tables of suites use them in their own checks; rules between tables are in `validate`.
+//! The tables of suites use these rules in their own checks. Rules between tables are in
+//! `validate`.
 
 use tooltune_agents::truncation::check_filter;
 use tooltune_endpoint::http::without_secrets;
@@ -62,7 +63,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks only the scheme of a URL; other mistakes are found when it is opened.
+    /// Checks only the scheme of a URL; other mistakes are found when the URL is opened.
     pub(super) fn url(&mut self, path: &str, url: &str) {
         let is_url = url.starts_with("http://") || url.starts_with("https://");
         if !is_url && self.is_typed(path) {
@@ -72,7 +73,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Refuses a secret in place of a variable name, so that it reaches no file or message.
+    /// Refuses a secret in place of a variable name, so that the secret reaches no file or message.
     pub(super) fn variable(&mut self, path: &str, name: &str) {
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -1,4 +1,5 @@
-//! Schema of the config, generated from its tables, to check documents and for editors and agents.
+//! Schema of the config, generated from its tables. It is used to check documents, and by editors
+//! and agents.
 //!
 //! The `null` type of `Option` fields is removed: TOML has no null, and an absent key selects the
 //! default.
@@ -61,8 +62,8 @@ pub(crate) fn settings() -> Vec<(String, &'static Value)> {
     settings.collect()
 }
 
-/// Names of settings in other programs, with the setting and a remark on its value: those in
-/// `x-also`, and those in `x-elsewhere` that are not settings here.
+/// Maps names of settings in other programs to the setting here, with a remark on its value.
+/// Contains all names in `x-also`, and the names in `x-elsewhere` that are not settings here.
 pub(crate) fn other_names() -> &'static BTreeMap<&'static str, OtherName> {
     static NAMES: LazyLock<BTreeMap<&'static str, OtherName>> = LazyLock::new(|| {
         let mut names = BTreeMap::new();
@@ -102,7 +103,7 @@ pub(crate) fn setting_of(path: &str) -> &'static Value {
     keys.fold(root(), |schema, key| &target(schema)["properties"][key])
 }
 
-/// Calls `visit` with each path setting and its value, which may be changed.
+/// Calls `visit` with each path setting and its value. `visit` may change the value.
 pub(crate) fn visit_paths(
     table: &mut Map<String, Value>,
     schema: &'static Value,
@@ -153,7 +154,8 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// Removes null, and defaults without meaning: null and those of inner tables.
+/// Removes the null type, and defaults that state nothing: null, empty lists and strings, and the
+/// defaults of inner tables.
 fn remove_null(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(remove_null),
@@ -175,13 +177,13 @@ fn remove_null(schema: &mut Value) {
                     object.extend(only);
                 }
             }
-            let says_nothing = match object.get("default") {
+            let states_nothing = match object.get("default") {
                 Some(Value::Array(items)) => items.is_empty(),
                 Some(Value::String(text)) => text.is_empty(),
                 Some(default) => default.is_null() || default.is_object(),
                 None => false,
             };
-            if says_nothing {
+            if states_nothing {
                 object.remove("default");
             }
         }
@@ -200,8 +202,8 @@ fn simplify(schema: &mut Value) {
             object.values_mut().for_each(simplify);
             if let (Some(Value::String(text)), Some(link)) = (object.get_mut("description"), &*LINK)
             {
-                let text_of_user = text.split("\n\n# ").next().unwrap_or_default();
-                *text = link.replace_all(text_of_user, "$1").replace('\n', " ");
+                let user_text = text.split("\n\n# ").next().unwrap_or_default();
+                *text = link.replace_all(user_text, "$1").replace('\n', " ");
             }
         }
         _ => {}

@@ -1,5 +1,5 @@
 //! Writes a checked config as a file that reproduces it, computes its digest, and compares it with
-//! another.
+//! another config.
 //!
 //! All three use the same flat list of settings, so every written setting is compared. A setting
 //! must not change on resume unless its definition marks it as safe.
@@ -93,7 +93,8 @@ impl Change {
     fn new(path: &str, old: Option<&String>, new: Option<&String>) -> Self {
         let number = |text: &String| text.parse::<f64>().ok();
         let on_resume = match (on_resume(path), old.and_then(number), new.and_then(number)) {
-            // Fewer steps are another run; the run checks this for other units.
+            // A run with fewer steps is a different run. If the unit also changes, the run compares
+            // the steps itself.
             (OnResume::Extends, Some(old), Some(new)) if new < old => OnResume::Shortens,
             (on_resume, ..) => on_resume,
         };
@@ -120,7 +121,8 @@ fn on_resume(path: &str) -> OnResume {
     OnResume::Refused
 }
 
-/// Settings by path, `table.key`, as JSON text, in which the order of patterns matters.
+/// Settings by path, `table.key`, as JSON text. The text keeps the order of patterns, which
+/// matters.
 pub fn flat(config: &Config) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     for (table, value) in settings_for_file(config).unwrap_or_default() {
@@ -170,16 +172,16 @@ pub(crate) fn settings_of(config: &Config) -> Result<Map<String, Value>, serde_j
         let executor = table.and_then(|table| table.executor.as_ref());
         (format!("/eval/{suite}/executor"), executor)
     });
-    let of_goat = config.goat.as_ref().map(|goat| &goat.executor);
-    let of_goat = ("/goat/executor".to_owned(), of_goat);
-    for (table, executor) in std::iter::once(of_goat).chain(executors) {
+    let goat_executor = config.goat.as_ref().map(|goat| &goat.executor);
+    let goat_executor = ("/goat/executor".to_owned(), goat_executor);
+    for (table, executor) in std::iter::once(goat_executor).chain(executors) {
         if let (Some(Value::Object(table)), Some(executor)) =
             (settings.pointer_mut(&table), executor)
         {
             table.retain(|key, _| executor.kind.accepts(key));
         }
     }
-    // Rows that may or may not be trajectories do not need documents.
+    // If the format of the rows is not detected yet, [goat] may lack documents.
     if let Some(Value::Object(goat)) = settings.get_mut("goat")
         && goat["documents"] == ""
     {

@@ -57,7 +57,7 @@ impl CutSide {
     }
 }
 
-/// The effect of equal token IDs on texts.
+/// How texts with equal token IDs are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EqualTexts {
     /// Equal texts are merged.
@@ -103,7 +103,7 @@ impl CutTexts {
         }
     }
 
-    /// One report line per finding. `effect` is the effect of equal texts; with `ShareRanks`,
+    /// One report line per finding. `effect` tells how equal texts are treated; with `ShareRanks`,
     /// equal queries are not reported.
     pub fn lines(&self, effect: EqualTexts) -> Vec<String> {
         let mut lines = Vec::new();

@@ -86,7 +86,7 @@ impl DocumentIndex {
         Ok(scores.iter().map(|scores| highest(scores, k)).collect())
     }
 
-    /// Similarity of each document to each query.
+    /// For each query, its similarity to each document.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ use crate::settings;
 /// Maximum number of tokens in one pass, which limits the activations.
 pub(crate) const PASS_TOKENS: usize = 2048;
 
-/// Length limit of all-MiniLM-L6-v2 in tokens, for plans without its folder.
+/// Length limit of all-MiniLM-L6-v2 in tokens, for plans if the folder of the model is missing.
 pub(crate) const MAX_SEQ_LENGTH: usize = 256;
 
 /// Role of a text.
@@ -129,13 +129,13 @@ impl EncoderFiles {
         );
         let n_positions = config.max_position_embeddings;
         let max_seq_length = match options.max_seq_length {
-            Some(typed) if typed > n_positions => {
+            Some(length) if length > n_positions => {
                 return Err(Error::Usage(format!(
-                    "retriever.max_seq_length is {typed}, and {} has {n_positions} positions; lower it",
+                    "retriever.max_seq_length is {length}, but {} has only {n_positions} positions; lower it",
                     dir.display()
                 )));
             }
-            Some(typed) => typed,
+            Some(length) => length,
             None => rules.length(n_positions),
         };
         let bert = |(do_lower_case, strip_accents, tokenize_chinese_chars)| BertNormalization {
@@ -261,8 +261,8 @@ impl EncoderFiles {
         let mut all = texts.iter().flat_map(|text| &text.ids);
         if let Some(id) = all.find(|&&id| id as usize >= rows) {
             return Err(Error::Usage(format!(
-                "{}: it produces token {id}, but vocab_size in config.json is {rows}; use the two \
-                 files of the same model",
+                "{}: it produces token {id}, but vocab_size in config.json is {rows}; use both files \
+                 of the same model",
                 self.dir.join("tokenizer.json").display()
             )));
         }
@@ -283,11 +283,11 @@ impl EncoderFiles {
     /// sentence-transformers 6.2, `Transformer._get_prompt_length`: the tokens of the prompt
     /// itself, minus a special token at its end.
     fn n_prompt_tokens(&self, prompt: &str) -> Result<usize, Error> {
-        let [prompt, nothing] = [prompt, ""].map(|text| self.tokenizer.encode(text));
-        let (prompt, nothing) = (prompt?.ids, nothing?.ids);
-        let has_bos = prompt.first() == nothing.first();
-        let ends = prompt.last() == nothing.last() && nothing.len() > usize::from(has_bos);
-        Ok(prompt.len() - usize::from(ends))
+        let [prompt, empty] = [prompt, ""].map(|text| self.tokenizer.encode(text));
+        let (prompt, empty) = (prompt?.ids, empty?.ids);
+        let has_bos = prompt.first() == empty.first();
+        let has_eos = prompt.last() == empty.last() && empty.len() > usize::from(has_bos);
+        Ok(prompt.len() - usize::from(has_eos))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The cache of prepared examples. Each key has one folder, which is either complete or absent.
 //!
-//! The cache is in `TOOLTUNE_CACHE`, `XDG_CACHE_HOME` or `~/.cache`, and has at most
-//! [`EXAMPLE_CACHE_BYTES`]. The least recently used sets are removed first. All checksums of a set
-//! are compared before it is used, and a damaged set is prepared again.
+//! The cache is a subfolder of `TOOLTUNE_CACHE`, `XDG_CACHE_HOME` or `~/.cache`. If it exceeds
+//! [`EXAMPLE_CACHE_BYTES`], the least recently used sets are removed. All checksums of a set are
+//! compared before it is used, and a damaged set is prepared again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,14 +108,14 @@ impl ExampleCache {
         let path = self.folder.join(&key.name);
         match open_cached(&path) {
             Ok(Some(examples)) => {
-                // If this fails, the set only counts as less recently used.
+                // If this fails, the set is only removed from the cache earlier.
                 let _ = touch(&path.join(ACCOUNT));
                 report_cached(&examples.account);
                 return Ok(examples);
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!("{error}; they are prepared again");
+                tracing::warn!("{error}; the examples are prepared again");
                 remove_directory(&path)?;
             }
         }
@@ -132,8 +132,8 @@ impl ExampleCache {
                 Ok(done) => prepared = Some(done),
                 Err(error) => {
                     failed = Some(error);
-                    // This error removes the unfinished folder; the stored error is reported
-                    // instead.
+                    // Returning an error removes the unfinished folder. The stored error is
+                    // reported instead of this one.
                     let stopped = std::io::Error::other("preparing ended");
                     return Err(DiskError::io("prepare", staging)(stopped));
                 }
@@ -252,8 +252,8 @@ fn open_cached(path: &Path) -> Result<Option<TrainingExamples>, Error> {
     let account: Account = serde_json::from_slice(account).map_err(|_| damaged())?;
     let account = account.after_reading();
     let examples = Examples::open(path, open(EXAMPLES)?, open(INDEX)?);
-    // The error of `Examples` suggests to restart the command, which only applies to damage during
-    // a run.
+    // The error of `Examples` suggests restarting the command, which only helps if the damage
+    // occurs during a run.
     let examples = examples.map_err(|error| match error {
         ExamplesError::Damaged { .. } => damaged(),
         error => error.into(),

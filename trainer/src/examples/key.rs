@@ -43,7 +43,8 @@ pub(super) struct Key {
 /// State of a file: size and modification time.
 type FileState = (u64, Option<SystemTime>);
 
-/// Computes the key for a config; `None` if its examples depend on computations on a device.
+/// Computes the key for a config; `None` if its examples depend on computations on a device, or if
+/// the file of this program cannot be read.
 ///
 /// # Errors
 ///

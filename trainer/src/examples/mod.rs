@@ -1,8 +1,8 @@
 //! Prepares training examples from rows and stores them on disk.
 //!
 //! Rows are tokenized on all threads and written to files in order, so memory use does not grow
-//! with their number. The files are cached. The cache key covers everything that they depend on,
-//! and the next start reads them from the cache.
+//! with their number. The files are cached under a key that covers everything they depend on. The
+//! next start reads them from the cache.
 
 mod cache;
 mod key;

@@ -65,7 +65,7 @@ impl Work<'_> {
     pub(super) fn prepare(self, push: Push<'_>) -> Result<Account, PrepareError> {
         let Self { config, base, .. } = self;
         let options = settings::prepare_options(config, &base.stop_ids);
-        let mut gathering = ReportBuilder::new(&base.tokenizer, &options)?;
+        let mut report = ReportBuilder::new(&base.tokenizer, &options)?;
         let mut account = Account {
             n_of_file: vec![0; self.files.paths().count()],
             ..Account::default()
@@ -74,7 +74,7 @@ impl Work<'_> {
             account.notes.add(&chunk.notes);
             account.flattened.add(chunk.flattened);
             for row in chunk.rows {
-                if let Some(example) = gathering.add(row) {
+                if let Some(example) = report.add(row) {
                     account.n_of_file[chunk.file] += 1;
                     push(&example).map_err(PrepareError::Write)?;
                 }
@@ -144,9 +144,9 @@ impl Work<'_> {
                     formats: FormatRule::Asserted,
                     current: &current,
                 };
-                let mut report = ReadingReport::default();
+                let mut reading = ReadingReport::default();
                 let mut failed = None;
-                with_examples(source, &mut report, |rows| {
+                with_examples(source, &mut reading, |rows| {
                     let chunks = chunks(rows, &current, |_| 0);
                     failed = process_in_order(chunks, n_threads(), worker, &mut take).err();
                     Ok(())
@@ -154,8 +154,8 @@ impl Work<'_> {
                 if let Some(failed) = failed {
                     return Err(failed);
                 }
-                account.flattened.add(report.flattened);
-                account.notes.add(&report.notes);
+                account.flattened.add(reading.flattened);
+                account.notes.add(&reading.notes);
             }
         }
         account.split = self.files.split();
@@ -171,7 +171,7 @@ impl Work<'_> {
                 split.n_validation
             ))));
         }
-        account.report = gathering.finish()?;
+        account.report = report.finish()?;
         Ok(account)
     }
 }
@@ -192,8 +192,8 @@ fn n_threads() -> NonZeroUsize {
     NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Splits items into chunks. The items of a chunk are consecutive and from one file, at most
-/// [`MAX_CHUNK_ROWS`] items or [`MAX_CHUNK_BYTES`]. `current` is the file index of the last
+/// Splits items into chunks. A chunk contains consecutive items of one file, and ends as soon as it
+/// has [`MAX_CHUNK_ROWS`] items or [`MAX_CHUNK_BYTES`]. `current` is the file index of the last
 /// requested item.
 fn chunks<'i, T: 'i>(
     items: impl Iterator<Item = T> + 'i,

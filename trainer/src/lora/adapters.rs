@@ -1,8 +1,8 @@
 //! Stores all trainable parameters in one flat buffer.
 //!
 //! The optimizer, the gradient norm and the checkpoint use the whole buffer; the decoder uses
-//! slices of it. The buffer is ordered by layer and projection stack. A stack has the factors of
-//! its projections, A before B, and then their DoRA magnitudes.
+//! slices of it. The buffer is ordered by layer and projection stack. For each stack, it contains
+//! the factors of the projections, A before B, followed by their DoRA magnitudes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +40,8 @@ pub struct AdapterSlot {
     pub out_features: usize,
     /// Factor on `B A`.
     pub scaling: f64,
-    /// Index of the first element in the flat buffer: A `[rank, in]`, then B `[out, rank]`.
+    /// Index of the first element of A, `[rank, in]`, in the flat buffer. B, `[out, rank]`, follows
+    /// A.
     pub offset: usize,
     /// With DoRA, index of the first element of the magnitudes, `[out]`.
     pub magnitudes: Option<usize>,
@@ -76,7 +77,7 @@ impl AdapterSlot {
         }
     }
 
-    /// Block and stack.
+    /// Indices of the block and of the stack.
     pub(crate) fn location(&self) -> (usize, usize) {
         (self.layer, self.stack)
     }
@@ -95,7 +96,7 @@ impl AdapterSlot {
         self.factors().into_iter().chain(magnitudes).collect()
     }
 
-    /// The same for A and B only.
+    /// Like [`Self::tensors`], for A and B only.
     pub fn factors(&self) -> [(String, Vec<usize>, Range<usize>); 2] {
         let middle = self.offset + self.a_len();
         [
@@ -130,7 +131,7 @@ impl WholeWeight {
         self.shape[0] * self.shape[1]
     }
 
-    /// Name, shape and range.
+    /// Name, shape and range in the flat buffer.
     pub fn tensor(&self) -> (String, Vec<usize>, Range<usize>) {
         let range = self.offset..self.offset + self.n_values();
         (self.name.to_owned(), self.shape.to_vec(), range)
@@ -286,8 +287,8 @@ impl Adapters {
         self.flat.to_data().iter::<f32>().collect()
     }
 
-    /// LoRA+ factor on each parameter's learning rate, `[p]`: 1 for A, `ratio` for B and for
-    /// magnitudes.
+    /// LoRA+ factor on each parameter's learning rate, `[p]`: `ratio` for B and for magnitudes, 1
+    /// for A and for fully trained weights.
     ///
     /// # Source
     ///
@@ -361,7 +362,7 @@ impl Adapters {
 
     /// Sets the current factors and fully trained weights in `decoder`.
     pub fn attach(&self, decoder: &mut Decoder) {
-        // The CPU packs the factors for its matmuls.
+        // Only a GPU needs rounded factors: the CPU packs them for its matmuls anyway.
         let dtype = decoder.compute_dtype().dtype();
         let rounds = !is_cpu(&decoder.device()) && dtype != self.flat.dtype();
         // Fully trained weights come after the factors and are not used here.

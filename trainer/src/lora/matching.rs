@@ -37,7 +37,7 @@ pub enum LoraError {
     /// The settings select no layer.
     #[error(
         "the settings in [lora] select no linear layer of this model; list some in \
-         lora.target_modules, and exclude fewer"
+         lora.target_modules, or exclude fewer"
     )]
     NoTarget,
     /// An invalid regular expression or layer list.
@@ -239,7 +239,7 @@ pub fn adapter_slots(
     Ok(slots)
 }
 
-/// Fully trained weights with these settings, after the slots.
+/// Weights that these settings train fully. They follow the slots in the flat buffer.
 ///
 /// # Errors
 ///
@@ -247,7 +247,7 @@ pub fn adapter_slots(
 ///
 /// # Source
 ///
-/// `ModulesToSaveWrapper`, peft 0.21, which would copy a tied weight and untie the two.
+/// `ModulesToSaveWrapper`, peft 0.21. It would copy a tied weight, and so untie head and embedding.
 pub fn whole_weights(
     adapter: &PeftConfig,
     config: &DecoderConfig,

@@ -2,8 +2,8 @@
 //! their product from the weight.
 //!
 //! The model computes `(W - s B₀ A₀) + s B A`. A checkpoint stores it as plain LoRA of twice the
-//! rank, `[B, -B₀] [A; A₀]` on the original `W`, like PEFT's conversion. Any program can load that
-//! on the original base, and a resumed run recovers the initial factors exactly.
+//! rank, `[B, -B₀] [A; A₀]` on the original `W`, like PEFT's conversion. Any program can load this
+//! adapter on the original base, and a resumed run recovers the initial factors exactly.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub fn principal_factors(
     let mut values = Vec::new();
     for (i, slot) in slots.iter().enumerate() {
         progress.done(i);
-        let few = slot.rank > slot.in_features.min(slot.out_features);
-        assert!(!few, "singular values for a rank of {}", slot.rank);
+        let is_too_large = slot.rank > slot.in_features.min(slot.out_features);
+        assert!(!is_too_large, "singular values for a rank of {}", slot.rank);
         let name = slot.weight();
         let weight = weights.read_f32(&name)?;
         if weight.values.iter().any(|value| !value.is_finite()) {
@@ -140,11 +140,11 @@ pub(super) fn split_doubled(
     let (mut values, mut initial) = (Vec::new(), Vec::new());
     for slot in slots {
         let [(a_name, ..), (b_name, ..)] = slot.factors();
-        let (now, before) = tensors[&a_name]
+        let (current, subtracted) = tensors[&a_name]
             .values
             .split_at(slot.rank * slot.in_features);
-        values.extend_from_slice(now);
-        initial.extend_from_slice(before);
+        values.extend_from_slice(current);
+        initial.extend_from_slice(subtracted);
         for row in tensors[&b_name].values.chunks(2 * slot.rank) {
             values.extend_from_slice(&row[..slot.rank]);
             initial.extend(row[slot.rank..].iter().map(|value| -value));

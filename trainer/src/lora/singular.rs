@@ -114,19 +114,20 @@ impl Matrix<'_> {
         for _ in 0..iterations {
             basis = project(&orthonormalize(project_back(&basis)));
         }
-        // `Qᵀ W`: its left singular vectors are those of W in the basis Q.
+        // `small` is `Qᵀ W`. Multiplied by Q, its left singular vectors are the left singular
+        // vectors of W.
         let small = project_back(&basis);
-        let random_basis = largest_vectors(n, n, random, |x| {
+        let small_left = largest_vectors(n, n, random, |x| {
             let mut sum = vec![0.0; self.columns];
             for (row, factor) in small.iter().zip(x) {
                 add(&mut sum, row, *factor);
             }
             small.iter().map(|row| dot(row, &sum)).collect()
         });
-        let triples = random_basis.into_iter().map(|turn| {
+        let triples = small_left.into_iter().map(|coordinates| {
             let mut right = vec![0.0; self.columns];
             let mut left = vec![0.0; self.n_rows()];
-            for (i, factor) in turn.iter().enumerate() {
+            for (i, factor) in coordinates.iter().enumerate() {
                 add(&mut right, &small[i], *factor);
                 add(&mut left, &basis[i], *factor);
             }
@@ -194,10 +195,10 @@ fn largest_vectors(
             let eigenpairs = tridiagonal(diagonal.clone(), off_diagonal.clone());
             let last = basis.len() - 1;
             let top = &eigenpairs[..n];
-            let is_known = |(_, vector): &(f64, Vec<f64>)| {
+            let is_converged = |(_, vector): &(f64, Vec<f64>)| {
                 residual * vector[last].abs() <= TOLERANCE * eigenpairs[0].0.max(f64::MIN_POSITIVE)
             };
-            if is_full_basis || top.iter().all(is_known) {
+            if is_full_basis || top.iter().all(is_converged) {
                 return top
                     .iter()
                     .map(|(_, vector)| combine(&basis, vector))
@@ -223,7 +224,7 @@ fn tridiagonal(mut d: Vec<f64>, mut e: Vec<f64>) -> Vec<(f64, Vec<f64>)> {
         .map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect())
         .collect();
     for l in 0..n {
-        // Each eigenvalue needs two or three iterations.
+        // An eigenvalue usually needs two or three iterations.
         for _ in 0..100 {
             let is_small = |m: usize| e[m].abs() <= f64::EPSILON * (d[m].abs() + d[m + 1].abs());
             let m = (l..n - 1).find(|&m| is_small(m)).unwrap_or(n - 1);

@@ -94,7 +94,7 @@ pub struct DecoderConfig {
     pub vocab_size: usize,
     /// Epsilon of RMSNorm, added to the mean square.
     pub rms_norm_eps: f64,
-    /// Length of the model's context.
+    /// Length of the model's context, in tokens.
     pub max_position_embeddings: usize,
     /// Whether head and embedding are one weight.
     pub tie_word_embeddings: bool,
@@ -104,7 +104,7 @@ pub struct DecoderConfig {
     pub o_bias: bool,
     /// Rotary embedding of queries and keys.
     pub rotary: Rotary,
-    /// Rotary embedding of sliding-window blocks, if it differs.
+    /// Rotary embedding of sliding-window blocks, if it differs from `rotary`.
     pub local_rotary: Option<Rotary>,
     /// Attention kind of each block.
     pub layers: Vec<LayerKind>,
@@ -132,7 +132,7 @@ impl DecoderConfig {
     /// # Errors
     ///
     /// The `model_type` is unknown, a field is missing or of the wrong type, or a field requires an
-    /// unsupported computation (unsupported activations, soft caps or RoPE scalings).
+    /// unsupported computation, such as a soft cap or another activation or RoPE scaling.
     pub fn from_json(json: &Value) -> Result<Self, DecoderConfigError> {
         let model_type = string(json, "model_type")?;
         let Some(family) = families::of_model_type(&model_type) else {
@@ -142,10 +142,10 @@ impl DecoderConfig {
         refuse_unsupported(json, rules)?;
         let hidden_size = count(json, "hidden_size")?;
         let num_attention_heads = count(json, "num_attention_heads")?;
-        let absent = rules
+        let default_head_dim = rules
             .default_head_dim
             .filter(|_| json.get("head_dim").is_none());
-        let head_dim = optional_count(json, "head_dim")?.or(absent);
+        let head_dim = optional_count(json, "head_dim")?.or(default_head_dim);
         let head_dim = head_dim.unwrap_or(hidden_size / num_attention_heads.max(1));
         foreign_keys::refuse(json, head_dim, rules.own_keys)?;
         let max_position_embeddings = count(json, "max_position_embeddings")?;
@@ -190,8 +190,8 @@ impl DecoderConfig {
             Bias::Always => Ok(true),
             Bias::Never => Ok(false),
             Bias::Flag(key) => {
-                let absent = key == "attention_bias" && rules.default_attention_bias;
-                flag(json, key, absent)
+                let default = key == "attention_bias" && rules.default_attention_bias;
+                flag(json, key, default)
             }
         };
         let config = Self {
@@ -241,7 +241,7 @@ impl DecoderConfig {
         let block = 3 * d * self.intermediate_size as u128 + 2 * d * (heads + linear);
         let n_parameters = self.num_hidden_layers as u128 * block + 2 * d * self.vocab_size as u128;
         if n_parameters > MODEL_PARAMETERS {
-            let hint = "the sizes make more than 2^44 parameters (MODEL_PARAMETERS in docs/limits.md); fetch or convert the model again";
+            let hint = "the sizes imply more than 2^44 parameters (MODEL_PARAMETERS in docs/limits.md); fetch or convert the model again";
             return unsupported("hidden_size", self.hidden_size, hint);
         }
         if self.num_key_value_heads == 0
@@ -284,7 +284,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Context of pre-training, if longer texts have different rotary frequencies.
+    /// Context of pre-training, in tokens, if longer texts have different rotary frequencies.
     pub fn short_context(&self) -> Option<usize> {
         self.rotary.long_frequencies().map(|(context, _)| context)
     }
@@ -304,9 +304,9 @@ fn dropouts(
     rules: &ConfigRules,
 ) -> Result<Vec<(&'static str, f64)>, DecoderConfigError> {
     let mut dropouts = Vec::new();
-    for &(field, absent) in rules.dropouts {
+    for &(field, default) in rules.dropouts {
         let dropout = match json.get(field) {
-            None => absent,
+            None => default,
             Some(_) => probability(json, field)?,
         };
         if dropout > 0.0 {
@@ -324,12 +324,12 @@ fn key_value_heads(
     num_attention_heads: usize,
 ) -> Result<usize, DecoderConfigError> {
     let key = "num_key_value_heads";
-    let absent = match json.get(key) {
+    let default = match json.get(key) {
         None => rules.default_key_value_heads,
         Some(_) => None,
     };
     Ok(optional_count(json, key)?
-        .or(absent)
+        .or(default)
         .unwrap_or(num_attention_heads))
 }
 

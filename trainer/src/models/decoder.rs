@@ -72,7 +72,7 @@ pub struct Block {
     /// The weights of the linear layers. Layers that share an input are stacked, as in
     /// [`Projections::stacks`].
     pub stacks: [StackedLinear; 4],
-    /// Whether the block is run only for its gradients, so that its output is not used.
+    /// Whether the block runs only to compute gradients. Its output is then unused.
     pub unread: bool,
 }
 
@@ -146,7 +146,7 @@ impl BatchContext {
     }
 
     /// Like [`Self::new`]. `is_long` marks tokens of texts longer than the context of pre-training;
-    /// it may have fewer entries than there are tokens.
+    /// tokens without an entry are not marked.
     pub(super) fn with_long(
         decoder: &Decoder,
         position_ids: &[u32],
@@ -168,8 +168,8 @@ impl BatchContext {
 }
 
 impl BatchContext {
-    /// Replaces the positions of [`Self::with_long`] in place by the same number of new positions,
-    /// for recorded GPU launches. `query_scaling` is unchanged.
+    /// Replaces the positions of [`Self::with_long`] in place, for recorded GPU launches. Their
+    /// number must not change. `query_scaling` is not updated.
     pub(super) fn replace_positions(
         &mut self,
         config: &DecoderConfig,
@@ -242,9 +242,12 @@ impl BlockShape {
 }
 
 impl Block {
+    /// Runs the block on the residual stream.
+    ///
     /// # Shapes
     ///
-    /// - `x`: `[n, d]` to `[n, d]`, f32; under autodiff when `x` or an adapter is
+    /// - `x`: `[n, d]`, f32
+    /// - returns: `[n, d]`, f32; with autodiff if `x` or an adapter has it
     pub fn forward(
         &self,
         x: Tensor<2>,
@@ -308,8 +311,8 @@ impl Block {
         with_gates(attended, gates)
     }
 
-    /// Computes the inputs of attention from the residual stream. If [`Block::after_attention`]
-    /// adds to the same stream, pass both the same `shared`.
+    /// Computes the inputs of attention from the residual stream. Pass the same `shared` to
+    /// [`Block::after_attention`] if it adds to the same stream.
     pub fn attention_inputs(
         &self,
         x: &Tensor<2>,
@@ -318,10 +321,10 @@ impl Block {
         shared: Option<&SharedGradient>,
     ) -> AttentionInputs {
         let shape = context.shape;
-        let (x, read) = self.read(x, 0, &self.attention_norms, shape);
+        let (x, transform) = self.read(x, 0, &self.attention_norms, shape);
         let extras = LinearExtras {
             shared_gradient: shared.cloned(),
-            ..self.extras(0, read, dropout)
+            ..self.extras(0, transform, dropout)
         };
         let qkv = lora_linear(x, &self.stacks[0], extras);
         let (heads, gates) = shape.heads_and_gates(qkv);
@@ -355,26 +358,26 @@ impl Block {
         let [n, heads, head_dim] = attended.dims();
         let attended = attended.reshape([n, heads * head_dim]);
         let branch = Branch {
-            read: attended,
+            input: attended,
             transform: InputTransform::Plain,
             stack: 1,
             norms: &self.attention_norms,
             shared,
         };
         let x = self.add_residual(x, branch, shape, dropout);
-        let (read, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
+        let (input, transform) = self.read(&x, 2, &self.feed_forward_norms, shape);
         let shared = SharedGradient::default();
         let extras = LinearExtras {
             shared_gradient: Some(shared.clone()),
             ..self.extras(2, transform, dropout)
         };
-        let gate_up = lora_linear(read, &self.stacks[2], extras);
-        let (read, transform) = match shape.gate {
+        let gate_up = lora_linear(input, &self.stacks[2], extras);
+        let (input, transform) = match shape.gate {
             Gate::Silu => (gate_up, InputTransform::Gated),
             Gate::GeluTanh => (geglu(gate_up), InputTransform::Plain),
         };
         let branch = Branch {
-            read,
+            input,
             transform,
             stack: 3,
             norms: &self.feed_forward_norms,
@@ -383,7 +386,8 @@ impl Block {
         self.add_residual(x, branch, shape, dropout)
     }
 
-    /// Runs the projections of a stack on the residual stream.
+    /// Input of a stack that reads the residual stream, and the transform that the stack applies to
+    /// it: the norm before the branch, if the family has one.
     pub(super) fn read(
         &self,
         x: &Tensor<2>,
@@ -424,9 +428,9 @@ impl Block {
                 unread: self.unread && branch.stack == 3,
                 ..extras
             };
-            return lora_linear(branch.read, linear, extras);
+            return lora_linear(branch.input, linear, extras);
         }
-        let added = lora_linear(branch.read, linear, extras).cast(DType::F32);
+        let added = lora_linear(branch.input, linear, extras).cast(DType::F32);
         let added = match &branch.norms.after {
             Some(weight) => rms_norm(added, weight, shape.rms_norm_eps, DType::F32),
             None => added,
@@ -438,9 +442,9 @@ impl Block {
     }
 }
 
-/// The last operations of a branch.
+/// The last stack of a branch, and the input of that stack.
 struct Branch<'a> {
-    read: Tensor<2>,
+    input: Tensor<2>,
     transform: InputTransform,
     stack: usize,
     norms: &'a BranchNormWeights,
@@ -473,12 +477,12 @@ impl BlockShape {
             dim: self.head_dim,
         };
         if self.query_gate {
-            let apart = without_gates(outputs.clone(), heads);
-            return (apart, Some((outputs, heads)));
+            let qkv = without_gates(outputs.clone(), heads);
+            return (qkv, Some((outputs, heads)));
         }
         let n = outputs.dims()[0];
-        let apart = outputs.reshape([n, heads.queries + heads.key_values, heads.dim]);
-        (apart, None)
+        let qkv = outputs.reshape([n, heads.queries + heads.key_values, heads.dim]);
+        (qkv, None)
     }
 }
 
@@ -515,7 +519,7 @@ impl Decoder {
         }
     }
 
-    /// Factor on embeddings, rounded to the compute dtype as in transformers.
+    /// Factor on embeddings, rounded to the compute dtype as transformers does.
     pub fn embedding_multiplier(&self) -> f64 {
         let multiplier = self.config.embedding_multiplier;
         match self.compute_dtype() {

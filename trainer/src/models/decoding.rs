@@ -1,7 +1,7 @@
 //! Computes one new token per row. A GPU records the kernel launches once and replays them for each
 //! token.
 //!
-//! Only IDs, positions and columns change between tokens. They are in fixed buffers
+//! Only token IDs, positions and cache columns change between tokens. They are in fixed buffers
 //! ([`StepInputs`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
 use super::layers::Mixer;
 
-/// Minimum number of tokens per row for which recording pays off: it takes as long as computing two
-/// tokens.
+/// Minimum number of tokens per row for which launches are recorded. Recording takes as long as
+/// computing two tokens, so it pays off only for longer rows.
 const MIN_RECORDED_TOKENS: usize = 8;
 
 /// Set after a replay returned wrong results; this process then stops recording.
@@ -45,13 +45,13 @@ impl Route {
     /// Route for a cache with room for `n_new` tokens per row.
     pub(super) fn for_tokens(decoder: &Decoder, n_new: usize) -> Self {
         let config = &decoder.config;
-        let is_same = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
+        let is_attention = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // Recording needs fixed buffers. Linear attention creates new state tensors for each token,
         // and query scaling depends on positions, so neither can be recorded.
-        let is_fixed = config.layers.iter().all(is_same) && config.query_scaling.is_none();
-        let is_tried =
+        let is_fixed = config.layers.iter().all(is_attention) && config.query_scaling.is_none();
+        let is_worthwhile =
             is_fixed && n_new >= MIN_RECORDED_TOKENS && !REPLAY_FAILED.load(Ordering::Relaxed);
-        match is_tried && records(&decoder.device()) {
+        match is_worthwhile && records(&decoder.device()) {
             true => Self::Recording,
             false => Self::Plain,
         }
@@ -118,7 +118,7 @@ impl Ends<'_> {
         self.starts.iter().map(position).collect()
     }
 
-    /// First column that the next token of each row can attend to, with a window.
+    /// First column that the next token of each row can attend to in a block with this window.
     fn first_visible(self, window: Option<usize>) -> Vec<usize> {
         let end = self.filled + 1;
         let first = end - window.unwrap_or(end).min(end);
@@ -204,9 +204,9 @@ impl Decoder {
         hidden
     }
 
-    /// Computes one new token per row and returns its logits, `[b, v]`, f32 or bf16.
+    /// Computes one new token per row and returns its logits, `[b, v]`, f32.
     ///
-    /// On a GPU, they overwrite the logits of the previous token.
+    /// On a GPU, the result overwrites the logits of the previous token.
     ///
     /// # Errors
     ///

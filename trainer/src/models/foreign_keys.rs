@@ -69,7 +69,8 @@ pub(super) fn refuse(
     own: &[&str],
 ) -> Result<(), DecoderConfigError> {
     let head_dim = head_dim as f64;
-    // Scores are divided by the square root of the head size, and the whole head is rotated.
+    // These values have no effect, because scores are always divided by the square root of the head
+    // size, and the whole head is always rotated.
     let head_keys = [
         ("query_pre_attn_scalar", head_dim),
         ("attention_multiplier", head_dim.powf(-0.5)),

@@ -66,13 +66,13 @@ impl KvCache {
             .map(|old| old.cache.row_copy(old.rows, longest, shape, &device));
         let is_long = match config.short_context() {
             Some(context) => {
-                let row_lens = old.iter().flat_map(|old| {
+                let kept = old.iter().flat_map(|old| {
                     let is_long = |&row: &usize| old.cache.is_long[row];
                     old.rows.iter().map(is_long)
                 });
-                let kept: Vec<bool> = row_lens.collect();
-                let read = lens[kept.len()..].iter().map(|&len| len > context);
-                kept.iter().copied().chain(read).collect()
+                let kept: Vec<bool> = kept.collect();
+                let new = lens[kept.len()..].iter().map(|&len| len > context);
+                kept.iter().copied().chain(new).collect()
             }
             None => Vec::new(),
         };
@@ -105,8 +105,8 @@ impl KvCache {
         }
     }
 
-    /// How to copy `rows` to a cache of `shape` whose rows end at column `end`. All rows are
-    /// shifted by the same number of columns, because both caches are right-aligned.
+    /// Describes how to copy `rows` to a cache of `shape` whose rows end at column `end`. All rows
+    /// are shifted by the same number of columns, because both caches are right-aligned.
     fn row_copy(&self, rows: &[usize], end: usize, shape: [usize; 4], device: &Device) -> RowCopy {
         let width = self.longest(rows);
         let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();

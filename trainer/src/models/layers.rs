@@ -60,9 +60,9 @@ pub(super) fn from_json(
         has_sliding_window
             .into_iter()
             .zip(rotates)
-            .map(|(has_sliding_window, is_turned)| {
+            .map(|(has_sliding_window, is_rotated)| {
                 let rotation = match (
-                    is_turned,
+                    is_rotated,
                     has_sliding_window && rules.rotary.local_theta.is_some(),
                 ) {
                     (false, _) => Rotation::None,

@@ -25,7 +25,7 @@ use tooltune_kernels::DropoutKey;
 pub struct LinearShape {
     /// Numbers and sizes of heads.
     pub heads: DeltaHeads,
-    /// Width of the convolution, in tokens: the current one and those before it.
+    /// Width of the convolution, in tokens: the current token and the ones before it.
     pub kernel: usize,
 }
 
@@ -71,8 +71,8 @@ impl LinearShape {
     }
 }
 
-/// Refuses gates that transformers does not compute. It ignores these keys, but other programs use
-/// them.
+/// Refuses gates that transformers does not compute. transformers ignores these keys, but other
+/// programs use them.
 fn refuse_other_gates(json: &Value) -> Result<(), DecoderConfigError> {
     let gates = [
         ("attn_output_gate", vec![Value::Bool(true)]),
@@ -142,9 +142,9 @@ impl Block {
         let ends = context.documents.spans().map(|(start, length)| {
             let n = length.min(kernel - 1);
             let last = parts.qkv.clone().narrow(0, start + length - n, n);
-            let none = Tensor::zeros([kernel - 1 - n, heads.width()], options);
+            let padding = Tensor::zeros([kernel - 1 - n, heads.width()], options);
             let tokens = if n + 1 < kernel {
-                Tensor::cat(vec![none, last], 0)
+                Tensor::cat(vec![padding, last], 0)
             } else {
                 last
             };

@@ -17,7 +17,7 @@ use super::layers::Mixer;
 use super::linear_attention::LinearShape;
 use tooltune_terminal::Counted;
 
-/// Name and shape of every tensor that a checkpoint of this shape must have.
+/// Name and shape of every tensor that a checkpoint with this config must have.
 pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;
     let mut tensors = vec![
@@ -150,8 +150,8 @@ pub fn load_decoder(
     load(config, weights, compute_dtype, device, None)
 }
 
-/// A function that changes the weight of a projection before it is stored; it gets the name of the
-/// weight.
+/// A function that changes the weight of a projection before the weight is stored. Its first
+/// argument is the name of the weight.
 pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
 
 /// Like [`load_decoder`], but applies `change` to the weight of each projection.
@@ -201,6 +201,7 @@ fn load(
         config: config.clone(),
         embed_tokens,
         blocks,
+        // Dividing the norm's weight by `logits_scaling` divides all logits by it.
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
         trained: TrainedMatrices::default(),

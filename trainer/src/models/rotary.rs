@@ -46,9 +46,10 @@ pub enum RopeScaling {
     Yarn {
         /// Divisor of the low frequencies.
         factor: f64,
-        /// Frequencies with more rotations in the context of pre-training are unchanged.
+        /// Frequencies with more rotations than this within the context of pre-training are
+        /// unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer rotations are divided.
+        /// Frequencies with fewer rotations than this are divided.
         beta_slow: f64,
         /// Context of pre-training, in tokens.
         original_max_position_embeddings: f64,
@@ -71,7 +72,7 @@ pub enum RopeScaling {
     },
 }
 
-/// The inputs of a scaling, apart from its table.
+/// The inputs that determine a scaling, apart from its table in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The whole file.
@@ -124,7 +125,7 @@ impl Rotary {
         (0..self.dim / 2).map(|i| scale(i, plain(i))).collect()
     }
 
-    /// Scaling of a frequency, from its index and its unscaled value.
+    /// Returns a function that scales a frequency, given its index and its unscaled value.
     fn scale(&self, is_long: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
         match &self.scaling {
             RopeScaling::None => Box::new(|_, frequency| frequency),
@@ -273,9 +274,10 @@ impl Context<'_> {
         })
     }
 
-    /// Context of pre-training, from the scaling's table or the model's own context. transformers
-    /// ignores the field at the top level of the file, except for families that store it there. A
-    /// different number in the ignored location is an error.
+    /// Context of pre-training, in tokens. It is read from the scaling's table, and defaults to the
+    /// model's own context. Some families have it at the top level of the file instead, with their
+    /// own default. transformers ignores the other location in both cases, so a different number
+    /// there is an error.
     ///
     /// # Source
     ///
@@ -287,7 +289,7 @@ impl Context<'_> {
             optional_count(table, field)?,
         ];
         let (read, other) = match self.rules.original_context {
-            Some(absent) => (top.unwrap_or(absent), original),
+            Some(default) => (top.unwrap_or(default), original),
             None => (original.unwrap_or(self.max_position_embeddings), top),
         };
         match other {
@@ -296,12 +298,12 @@ impl Context<'_> {
                 other,
                 match self.rules.original_context {
                     Some(_) => {
-                        "the number at the top level of the file is different or missing, which means \
-                         4096; set both to the right one"
+                        "the number at the top level of the file differs, or is missing and therefore \
+                         4096; set both to the right number"
                     }
                     None => {
-                        "the number in rope_scaling is different or missing, which means \
-                         max_position_embeddings; set the right one in rope_scaling"
+                        "the number in rope_scaling differs, or is missing and therefore \
+                         max_position_embeddings; set the right number in rope_scaling"
                     }
                 },
             )),
@@ -310,19 +312,22 @@ impl Context<'_> {
     }
 }
 
-/// Number of rotated values of a head; `absent` is the family's default share, if it has one.
+/// Number of rotated values of a head. `default_share` is the family's default for the rotated
+/// share of a head, if it has one.
 pub(super) fn rotated_dim(
     json: &Value,
-    absent: Option<f64>,
+    default_share: Option<f64>,
     head_dim: usize,
 ) -> Result<usize, DecoderConfigError> {
     let field = "partial_rotary_factor";
-    let share = optional_number(json, field)?.or(absent).unwrap_or(1.0);
+    let share = optional_number(json, field)?
+        .or(default_share)
+        .unwrap_or(1.0);
     if share == 1.0 {
         return Ok(head_dim);
     }
     let dim = (head_dim as f64 * share) as usize;
-    if absent.is_none() {
+    if default_share.is_none() {
         let hint = "only 1 is supported, which rotates whole heads";
         return Err(DecoderConfigError::unsupported(field, share, hint));
     }

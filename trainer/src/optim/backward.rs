@@ -87,7 +87,7 @@ pub enum StepError {
     },
 }
 
-/// What the forward pass stores for a block.
+/// The state that the forward pass keeps for a block.
 enum Kept {
     Input(Box<Tensor<2>>),
     Graph(Box<BlockGraph>),
@@ -209,7 +209,7 @@ pub fn backward_watched(
     Ok(Some(MicroBatchGradient {
         loss_sum,
         gradient: match <[_; 1]>::try_from(gradients) {
-            Ok([of_factors]) => of_factors,
+            Ok([factors]) => factors,
             Err(all) => Tensor::cat(all, 0),
         },
     }))
@@ -283,9 +283,9 @@ struct BlockwisePass<'a> {
 }
 
 impl BlockwisePass<'_> {
-    /// Runs all blocks. From the first adapted block, stores the input of each block, or the graph
-    /// for the last `n_kept` blocks. Also returns the output of the last block for the supervised
-    /// rows, `[m, d]`. Returns `None` if the pass was stopped.
+    /// Runs all blocks. From the first adapted block on, stores the input of each block, or its
+    /// graph if it is one of the last `n_kept` blocks. Also returns the output of the last block
+    /// for the supervised rows, `[m, d]`. Returns `None` if the pass was stopped.
     fn forward(
         &self,
         input_ids: &[u32],
@@ -327,7 +327,8 @@ impl BlockwisePass<'_> {
         block.forward_rows(x, self.context, dropout, &self.rows)
     }
 
-    /// Runs a block again for its gradients. Its output was already used in the forward pass.
+    /// Runs a block again to compute its gradients. The output is not used: the forward pass has
+    /// already computed it.
     fn recompute_graph(&self, layer: usize, input: Tensor<2>) -> BlockGraph {
         operation!("again");
         self.graph(layer, input, true)
@@ -388,7 +389,7 @@ struct Teacher {
     hidden: Tensor<2>,
 }
 
-/// Gradients that the head returns for the supervised rows.
+/// Loss and gradients that the head returns for the supervised rows.
 struct HeadGradients {
     loss_sum: f64,
     /// Gradient of the last block's output, `[m, d]`.

@@ -1,7 +1,7 @@
-//! NEFTune: noise on the embeddings of a micro-batch, which depends only on a key.
+//! NEFTune: adds noise to the embeddings of a micro-batch.
 //!
-//! A resumed run, or a second backward pass in tests, can therefore recompute the noise instead of
-//! storing it.
+//! The noise depends only on the seed, the step and the micro-batch. A resumed run, or a second
+//! backward pass in tests, can therefore recompute it instead of storing it.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use tooltune_kernels::dropout::mix;
@@ -19,7 +19,7 @@ pub struct EmbeddingNoise {
 const NOISE_STREAMS: u64 = 1 << 63;
 
 impl EmbeddingNoise {
-    /// Noise of a micro-batch; `step` is the number of optimizer updates in the whole run.
+    /// Noise of a micro-batch. `step` counts the optimizer steps of the whole run.
     pub fn new(alpha: f64, seed: u64, step: u64, micro_batch: usize) -> Self {
         let stream = mix(mix(step) ^ micro_batch as u64) | NOISE_STREAMS;
         Self {

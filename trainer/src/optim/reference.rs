@@ -48,8 +48,8 @@ pub fn backward(
     }
     for (layer, block) in tracked.blocks.iter().enumerate() {
         let dropout = options.dropout.map(|key| key.layer(layer));
-        // Dropout masks of the last block depend on row numbers, so select the supervised rows at
-        // the same operation.
+        // Dropout masks of the last block depend on row numbers, so the supervised rows must be
+        // selected at the same operation as in `super::backward`.
         x = match dropout {
             Some(_) if layer + 1 == tracked.blocks.len() => {
                 block.forward_rows(x, &context, dropout, &rows)
@@ -63,8 +63,8 @@ pub fn backward(
     let hidden = tracked.final_norm(x).cast(DType::F32);
     let trained_head = decoder.trained.lm_head.clone().map(leaf);
     let head = tracked.lm_head.to_tensor();
-    let learned = trained_head.as_ref().unwrap_or(&head);
-    let mut loss = linear_cross_entropy(hidden.clone(), learned, &supervision);
+    let head_weight = trained_head.as_ref().unwrap_or(&head);
+    let mut loss = linear_cross_entropy(hidden.clone(), head_weight, &supervision);
     if let Some(how) = options.distillation {
         let teacher = without_adapters(decoder).forward(&batch.input_ids, &context);
         let teacher = select_rows::reference::select_rows(teacher, &rows).cast(DType::F32);

@@ -13,7 +13,7 @@ pub struct Optimizer {
     pub adamw: AdamW,
     /// The moments.
     pub state: AdamWState,
-    /// Maximum global norm of a gradient; larger ones are scaled down. 0 disables clipping.
+    /// Maximum global norm of a gradient; larger gradients are scaled down. 0 disables clipping.
     pub max_grad_norm: f64,
     /// Factor on each parameter's learning rate, `[p]`; `None` means 1 for all.
     pub rate_scales: Option<Tensor<1>>,

@@ -49,14 +49,14 @@ pub(crate) struct BlockWidths {
     pub key_values: f64,
     /// Multiple of the feed-forward width.
     pub intermediate: f64,
-    /// Multiple of the linear-attention width per token: inputs, values read from the state, and
+    /// Multiple of the linear-attention width: its inputs, the values read from the state, and its
     /// outputs.
     pub linear: f64,
 }
 
-/// Activations that a block's autodiff graph keeps: the residual stream at the start and the
-/// middle, queries, keys, values, attention output, gate and up projections. Norms and the input of
-/// the down projection are recomputed.
+/// Activations that a block's autodiff graph keeps: the residual stream at the start and in the
+/// middle of the block, queries, keys, values, the attention output, and the outputs of the gate
+/// and up projections. Norms and the input of the down projection are recomputed.
 pub(crate) const KEPT: BlockWidths = BlockWidths {
     stream: 2.0,
     hidden: 0.0,
@@ -67,8 +67,8 @@ pub(crate) const KEPT: BlockWidths = BlockWidths {
 };
 
 /// Peak of a block during its backward pass on a GPU: the kept activations plus gradients. The peak
-/// is after the down projection, when the gradients of the down input, gate and up and two stream
-/// gradients are alive.
+/// follows the backward pass of the down projection. The gradients of its input, of gate and of up
+/// are alive then, and two gradients of the residual stream.
 pub(crate) const TRAINING: BlockWidths = BlockWidths {
     stream: 4.0,
     hidden: 3.0,
@@ -79,10 +79,14 @@ pub(crate) const TRAINING: BlockWidths = BlockWidths {
 };
 
 /// Bytes per token that a linear-attention block keeps on a GPU if its steps run as separate
-/// operations, counted tensor by tensor. In the compute dtype: the convolution input. In f32: three
-/// times its width before and after the norms of queries and keys; queries and keys per value head
-/// in chunks, and one state per chunk; eight numbers per token pair within a chunk; and the
-/// corrected, decayed and read values.
+/// operations. The factors were counted tensor by tensor.
+///
+/// The convolution input is kept in the compute dtype. The following values are kept in f32:
+///
+/// - three tensors of the convolution's width, before and after the norms of queries and keys
+/// - queries and keys of each value head in chunks, and one state per chunk
+/// - eight numbers per token pair within a chunk
+/// - the corrected, decayed and read values
 fn linear_steps(model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
     let Some(linear) = model.linear else {
         return 0.0;
@@ -160,21 +164,21 @@ impl DoraActivations {
 
     /// Widths of the activations kept per token.
     pub(crate) fn kept(self, dtype: ComputeDtype) -> BlockWidths {
-        let of_f32 = F32 / compute_bytes(dtype);
+        let f32_ratio = F32 / compute_bytes(dtype);
         let outputs = BlockWidths {
             stream: 2.0,
             hidden: 0.0,
-            queries: of_f32,
-            key_values: 2.0 * of_f32,
-            intermediate: 2.0 * of_f32,
+            queries: f32_ratio,
+            key_values: 2.0 * f32_ratio,
+            intermediate: 2.0 * f32_ratio,
             linear: 0.0,
         };
         match self {
             Self::None => BlockWidths::default(),
             Self::Learned => outputs,
             Self::Dropped => {
-                // Projection inputs in f32, and for each a mask and the masked input. The f32 graph
-                // keeps the attention output anyway.
+                // Each projection input in f32, its mask, and the masked input. With f32 as compute
+                // dtype, the attention output is kept already.
                 let attended = if dtype == ComputeDtype::Bf16 {
                     1.0
                 } else {
@@ -182,8 +186,8 @@ impl DoraActivations {
                 };
                 outputs.and(BlockWidths {
                     stream: 2.0 + 2.0 * 5.0,
-                    queries: (attended + 2.0) * of_f32,
-                    intermediate: (1.0 + 2.0) * of_f32,
+                    queries: (attended + 2.0) * f32_ratio,
+                    intermediate: (1.0 + 2.0) * f32_ratio,
                     ..BlockWidths::default()
                 })
             }
@@ -246,8 +250,9 @@ impl KeptBlocks {
     /// Creates the rule from the free memory of a device, before weights are loaded.
     ///
     /// On the CPU, `auto` fills at most half of the free memory, and at most twice the size of the
-    /// weights: enough for all 30 blocks of SmolLM2 with 1,136 tokens. On a GPU it fills at most 90
-    /// % of the free memory, including weights, adapter and a step that keeps no blocks.
+    /// weights: enough for all 30 blocks of SmolLM2 with 1,136 tokens. On a GPU it fills at most
+    /// 90 % of the free memory, including the weights, the adapter and the memory of a step that
+    /// keeps no blocks.
     pub fn new(shape: RunShape, device: &Device) -> Self {
         let free = free_memory_bytes(device).unwrap_or(0) as f64;
         if is_cpu(device) {
@@ -354,7 +359,7 @@ impl BlockWidths {
             + linear * share
     }
 
-    /// Bytes per token of the block kind that needs most memory.
+    /// Bytes per token of the block kind that needs the most memory.
     pub(crate) fn max_bytes_per_token(&self, model: &DecoderConfig, dtype: ComputeDtype) -> f64 {
         let [attention, linear] = self.mixer_bytes(model, dtype);
         self.bytes_without_heads([model.hidden_size, model.intermediate_size], dtype)
@@ -441,7 +446,7 @@ mod tests {
         let n_kept = |gib: f64, n_tokens| {
             KeptBlocks::on_gpu(gib * (1u64 << 30) as f64, shape).count(n_tokens)
         };
-        // An H100 and an H200 keep all blocks of 8,192 tokens; 24 GB hold only the weights.
+        // An H100 and an H200 keep all blocks of 8,192 tokens; on 24 GB only the weights fit.
         assert_eq!([n_kept(79.1, 8192), n_kept(139.8, 8192)], [32, 32]);
         assert_eq!([n_kept(22.0, 8192), n_kept(0.0, 8192)], [0, 0]);
         let half = n_kept(40.0, 8192);

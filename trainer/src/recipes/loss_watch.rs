@@ -1,9 +1,9 @@
-//! Warns about a diverging loss: an average far above the best one.
+//! Warns if the loss diverges: its moving average is far above the lowest average so far.
 
 /// Weight of a new step in the moving average, which then covers about five steps.
 const SMOOTHING: f64 = 0.2;
 
-/// The loss counts as diverging if its average is at least this multiple of the best average.
+/// The loss is diverging if its average exceeds the best average by more than this factor.
 const DIVERGENCE_RATIO: f64 = 3.0;
 
 /// Smallest rise in nats that triggers a warning. Smaller rises of a loss near zero are noise.
@@ -40,13 +40,13 @@ impl LossWatch {
             Some(best) if best.mean <= mean => best,
             _ => *self.best.insert(Best { mean, step }),
         };
-        let many = DIVERGENCE_RATIO * self.last_warned.unwrap_or(best.mean);
-        if mean <= many || mean - best.mean < MIN_RISE {
+        let threshold = DIVERGENCE_RATIO * self.last_warned.unwrap_or(best.mean);
+        if mean <= threshold || mean - best.mean < MIN_RISE {
             return None;
         }
         self.last_warned = Some(mean);
         Some(format!(
-            "step {step}: the loss rises: average of the last steps {mean:.3}, was {:.3} at step {}: \
+            "step {step}: the loss rises: its moving average is {mean:.3}, the lowest was {:.3} at step {}: \
              the run diverges; stop it with Ctrl-C and lower {rate_key}; its checkpoints are kept",
             best.mean, best.step
         ))

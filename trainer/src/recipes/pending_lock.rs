@@ -39,7 +39,7 @@ impl PendingLock {
     }
 
     /// Starts reading the inputs of a new run. The thread warns about files that changed since
-    /// `before`.
+    /// `before` was listed.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl PendingLock {
     ///
     /// # Errors
     ///
-    /// As for [`Self::write_if_read`]; each error is returned only once.
+    /// As for [`Self::write_if_read`]. Later calls return only the message of that error.
     pub fn for_checkpoint(&mut self) -> Result<Vec<u8>, Error> {
         self.write()?;
         match &self.state {

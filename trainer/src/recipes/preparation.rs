@@ -67,7 +67,7 @@ pub struct Preparation {
     pub retriever: Option<RetrieverPreparation>,
     /// Prompt files of the run, for checkpoints and exports.
     pub prompts: PromptFiles,
-    /// Inputs of the evaluation suites other than the rows.
+    /// Inputs of the evaluation suites, apart from the rows.
     pub suites: Rc<LoadedSuites>,
 }
 
@@ -95,7 +95,7 @@ impl Preparation {
                 n_seen,
             } = rows;
             format!(
-                "; the {n_examples} of {file} (weight {weight}) are used {n_seen} times in the run"
+                "; the {n_examples} examples of {file} (weight {weight}) are used {n_seen} times in total"
             )
         });
         words.collect()
@@ -149,7 +149,7 @@ pub struct Flattened {
 ///
 /// # Errors
 ///
-/// A model file or row is invalid, or the settings cannot be trained together.
+/// A model file or row is invalid, or the settings cannot be used together.
 pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Error> {
     let base = BaseModel::from_config(config)?;
     for (field, dropout) in &base.config.dropouts {
@@ -180,7 +180,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
         n_of_file,
         report,
         notes,
-        flattened: learned,
+        flattened: flattened_train,
         split,
         ..
     } = account;
@@ -191,7 +191,7 @@ pub fn prepare_run(config: &Config, device: &Device) -> Result<Preparation, Erro
     check_rows(config, &eval_rows)?;
     let held_out = held_out(config, &base, &eval_rows)?;
     let flattened = Flattened {
-        train: learned,
+        train: flattened_train,
         eval: evaluated.flattened,
     };
     let lengths = examples.lengths().iter().map(|length| length.n_tokens);
@@ -271,7 +271,7 @@ fn weighted_rows(
             if n_seen == 0 {
                 return Err(Error::Usage(format!(
                     "data.train: {}: weight = {} uses none of the file's {} rows: {:.2} rows per epoch \
-                     are carried over to the next one, and the run ends before they add up to a row; \
+                     are carried over to the next epoch, and the run ends before they add up to a row; \
                      raise the weight, train for more epochs, or remove the file",
                     rows.file,
                     rows.weight,
@@ -296,8 +296,8 @@ fn check_split(config: &Config, split: Option<&SplitRecord>) -> Result<(), Error
     }
 }
 
-/// Refuses rows longer than the model's context: training there would be noise, and generation
-/// stops earlier.
+/// Refuses rows longer than the model's context. Training beyond the context would only add noise,
+/// and generation never exceeds the context.
 fn check_context(examples: &Examples, context: usize) -> Result<(), Error> {
     let lengths = examples.lengths().iter().enumerate();
     let longest = lengths.max_by_key(|(_, length)| length.n_tokens);

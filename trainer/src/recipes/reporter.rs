@@ -32,10 +32,10 @@ pub(crate) struct StepLine {
     pub step: u64,
     /// Passes over the examples so far; can be fractional.
     pub epoch: f64,
-    /// Mean over the supervised tokens since the last line, in nats; null if every step was
+    /// Mean loss over the supervised tokens since the last line, in nats; null if every step was
     /// skipped.
     pub loss: f64,
-    /// Global norm of this step before clipping.
+    /// Global gradient norm of this step before clipping.
     pub grad_norm: f64,
     /// Learning rate of this step.
     pub learning_rate: f64,
@@ -74,10 +74,10 @@ pub(crate) struct RetrieverLine {
     /// Passes over the pairs so far; can be fractional.
     #[serde(rename = "retriever/epoch")]
     pub epoch: f64,
-    /// Mean over the steps since the last line, in nats per pair.
+    /// Mean loss over the steps since the last line, in nats per pair.
     #[serde(rename = "retriever/loss")]
     pub loss: f64,
-    /// Global norm of the last step before clipping.
+    /// Global gradient norm of the last step before clipping.
     #[serde(rename = "retriever/grad_norm")]
     pub grad_norm: f64,
     /// Learning rate of the last step.
@@ -112,7 +112,7 @@ pub(crate) struct Reporter {
     /// Mean loss of the last step.
     last_loss: Option<f64>,
     loss_watch: LossWatch,
-    /// Setting of the learning rate that produced `last_loss`.
+    /// The learning-rate setting that the warning about a diverging loss names.
     rate_key: &'static str,
     evaluation: Option<(Instant, Progress)>,
     epoch: f64,
@@ -139,8 +139,8 @@ impl Pace {
         self.step_seconds = Some(mean + Self::SMOOTHING * (seconds - mean));
     }
 
-    /// Remaining seconds at `step`. A fractional `step` is inside a step on which `seconds` were
-    /// spent so far.
+    /// Remaining seconds at `step`. If `step` is fractional, a step is in progress and has taken
+    /// `seconds` so far.
     fn remaining(&self, step: f64, seconds: f64) -> Option<f64> {
         let part = step.fract();
         let first_step_seconds = || (part > 0.0).then(|| seconds / part);
@@ -164,8 +164,8 @@ struct Window {
 }
 
 impl Reporter {
-    /// Opens the files of a run that resumes from the checkpoint `start`, or starts if it is
-    /// `None`.
+    /// Opens the metric files of a run. The run resumes from the checkpoint `start`, or starts at
+    /// step 0 if that is `None`.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Reporter {
         }));
     }
 
-    /// Displays the progress inside the current step, on which `seconds` were spent so far.
+    /// Displays the progress within the current step, which has taken `seconds` so far.
     pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
         self.show_progress(step, None, seconds);
     }

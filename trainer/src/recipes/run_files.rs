@@ -121,7 +121,7 @@ fn extension(config: &Config, run_dir: &Path, steps: RunSteps) -> Result<Option<
     let change = if total == before {
         "has the same length in another unit"
     } else {
-        "is made longer"
+        "is extended"
     };
     tracing::warn!(
         "{} {change} at step {n_done} of {total} ({listed}): {schedule}",
@@ -148,9 +148,9 @@ pub fn write_flattened(flattened: &Flattened, run_dir: &Path) -> Result<(), Erro
     Ok(write_atomic(&run_dir.join(FLATTEN_FILE), &bytes)?)
 }
 
-/// Checks that a run with this config can start or resume in its directory. Sets the template date,
-/// in this order: from the config, from the existing run, or today. Returns the step of the newest
-/// checkpoint, if any.
+/// Checks that a run with this config can start or resume in its directory. Sets the template date
+/// to the first that exists: the date in the config, the date of the existing run, or today.
+/// Returns the step of the newest checkpoint, if any.
 ///
 /// Commands call this before they read any input. The run checks again after it has locked its
 /// directory ([`check_same_run`]).

@@ -265,10 +265,10 @@ impl RunLock {
     ) -> Result<(), Error> {
         let (mut weights, mut others) = (Vec::new(), Vec::new());
         for (setting, path) in named_files(config) {
-            let counts = used.settings.contains(&setting.as_str());
+            let is_used = used.settings.contains(&setting.as_str());
             let is_base = setting == BASE_MODEL;
             let then = self.inputs.iter().find(|then| then.setting == setting);
-            let Some(then) = then.filter(|_| counts && path.exists()) else {
+            let Some(then) = then.filter(|_| is_used && path.exists()) else {
                 continue;
             };
             let has_moved = then.path != path;
@@ -300,7 +300,7 @@ impl RunLock {
         }
         refuse(weights, |listed| {
             format!(
-                "{}: the weights of {listed} differ from those that the adapter was trained on \
+                "{}: the weights of {listed} differ from the weights that the adapter was trained on \
                  (hashes in {LOCK_FILE}); restore them",
                 run_path.display()
             )

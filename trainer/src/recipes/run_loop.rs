@@ -28,7 +28,7 @@ pub(super) struct RunLoop<'a> {
     pub(super) lock: PendingLock,
     pub(super) run_dir: RunDir,
     pub(super) reporter: Reporter,
-    /// Number of evaluations without an improvement, once it reaches the patience.
+    /// Number of evaluations without an improvement; `None` until it reaches the patience.
     pub(super) stopped_early: Option<u64>,
     total_steps: u64,
 }

@@ -1,7 +1,8 @@
 //! Selects the best checkpoint from a run's evaluations, and decides on early stopping.
 //!
-//! Both read only the checkpoints. A run that was killed between a checkpoint and `BEST`, or whose
-//! `metrics.jsonl` is damaged, therefore selects the same checkpoint.
+//! Both read the evaluations that the checkpoints contain. They therefore give the same result if a
+//! run was killed after it saved a checkpoint and before it moved `BEST`, or if `metrics.jsonl` is
+//! damaged.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -125,7 +126,7 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
             Ok(Some(history)) => lines.extend(history.evaluation(checkpoint.step).cloned()),
             Ok(None) => unknown.push(checkpoint.step),
             Err(error) => {
-                tracing::warn!("{error}; using its evaluation from metrics.jsonl");
+                tracing::warn!("{error}; using the evaluation in metrics.jsonl instead");
                 unknown.push(checkpoint.step);
             }
         }
@@ -202,13 +203,13 @@ pub(super) fn fix(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// The metric is invalid. A checked config has a valid one.
+/// The metric is invalid, which cannot happen with a checked config.
 pub(super) fn stopped_early(config: &Config, evaluations: &[Value]) -> Result<Option<u64>, Error> {
     let values = values(evaluations, &metric(config)?);
     Ok(stops_early(&config.eval, &values))
 }
 
-/// Metric that the run selects by.
+/// Metric by which the run selects its best checkpoint.
 fn metric(config: &Config) -> Result<MetricExpression, Error> {
     MetricExpression::parse(&config.eval.metric_for_best_model).map_err(Error::Usage)
 }

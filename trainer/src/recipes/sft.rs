@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
         let (examples, next_cursor) = self.preparation.order.next(self.state.cursor);
         let batch = match step_batch(&self.preparation.examples, &examples) {
             Ok(batch) => batch,
-            // Save the finished steps, because a restart repeats the preparation of the examples.
+            // Save the finished steps: a restart prepares the examples again and can resume here.
             Err(error) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
@@ -510,7 +510,7 @@ fn row_ids(batch: &StepBatch) -> String {
     ids.join(", ")
 }
 
-/// The retriever of a run, restored from its checkpoint.
+/// The retriever of a run, restored from the checkpoint `start` if the run resumes.
 fn open_retriever<'a>(
     config: &Config,
     preparation: &'a Preparation,

@@ -113,7 +113,7 @@ fn whole_weight_differences(adapter: &Adapter, whole_weights: &[WholeWeight]) ->
     (has != expected).then(|| {
         let modules = adapter.config.modules_to_save.clone().unwrap_or_default();
         format!(
-            "its fully trained weights are {has:?}, here they are {expected:?}; set lora.modules_to_save = {modules:?}"
+            "its fully trained weights are {has:?}, but [lora] sets {expected:?}; set lora.modules_to_save = {modules:?}"
         )
     })
 }
@@ -185,14 +185,14 @@ fn differences(
     };
     if let Some((slot, has)) = both().find(|(slot, has)| slot.rank != has.rank) {
         differences.push(format!(
-            "its rank of {} is {}, here it is {}; set lora.r = {} and its rank_pattern",
+            "its rank of {} is {}, but [lora] sets {}; set lora.r = {} and the adapter's rank_pattern",
             slot.module, has.rank, slot.rank, config.r
         ));
     }
     let wants_dora = slots.iter().any(|slot| slot.magnitudes.is_some());
     if config.use_dora != wants_dora {
         differences.push(format!(
-            "its use_dora is {}, here it is {wants_dora}; set lora.use_dora = {}",
+            "its use_dora is {}, but [lora] sets {wants_dora}; set lora.use_dora = {}",
             config.use_dora, config.use_dora
         ));
     }
@@ -202,18 +202,18 @@ fn differences(
     {
         let remedy = if config.lora_alpha > 0.0 {
             format!(
-                "set lora.lora_alpha = {} and lora.use_rslora = {}, and its alpha_pattern",
+                "set lora.lora_alpha = {}, lora.use_rslora = {} and the adapter's alpha_pattern",
                 config.lora_alpha, config.use_rslora
             )
         } else {
             format!(
-                "its lora_alpha is {}, but must be above 0 for training: name another adapter in \
+                "its lora_alpha is {}, but must be above 0 for training: set another adapter in \
                  lora.init_from",
                 config.lora_alpha
             )
         };
         differences.push(format!(
-            "it multiplies {} by {}, here it would be {}; {remedy}",
+            "its scaling of {} is {}, but [lora] sets {}; {remedy}",
             slot.module, has.scaling, slot.scaling
         ));
     }

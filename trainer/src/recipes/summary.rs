@@ -20,7 +20,7 @@ pub struct RunSummary {
     pub last: PathBuf,
     /// Number of evaluations without an improvement, if the run stopped early.
     pub stopped_early: Option<u64>,
-    /// Profile of the profiled steps, if any.
+    /// Profile of the run, if any steps were profiled.
     pub profile: Option<Profile>,
 }
 

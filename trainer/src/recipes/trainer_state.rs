@@ -1,8 +1,8 @@
 //! The training state in a checkpoint, apart from the adapter.
 //!
-//! `trainer_state.json` has the counters and the cursor, `optimizer.safetensors` the moments. Row
-//! order and dropout depend only on the seed and the counters, so no random generator has a state
-//! to save.
+//! `trainer_state.json` contains the counters and the cursor, and `optimizer.safetensors` contains
+//! the moments. Row order and dropout depend only on the seed and the counters, so no random
+//! generator has a state to save.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Default for TrainerState {
     }
 }
 
-/// The data that a checkpoint is written from.
+/// The data that a checkpoint contains.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// Counters.
@@ -144,8 +144,8 @@ fn host(tensor: &Tensor<1>) -> HostTensor {
     }
 }
 
-/// Loads the adapter of a checkpoint into a run's slots. `lora` has the settings that it was saved
-/// with.
+/// Loads the adapter of a checkpoint into a run's slots. `lora` must contain the settings that the
+/// adapter was saved with.
 ///
 /// # Errors
 ///

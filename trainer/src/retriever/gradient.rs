@@ -35,7 +35,7 @@ pub struct Encoder {
 /// Result of a batch.
 #[derive(Debug, Clone)]
 pub struct StepGradient {
-    /// Mean over the pairs, in nats.
+    /// Mean loss over the pairs, in nats.
     pub loss: f64,
     /// Gradient of all trained parameters, `[p]`, f32.
     pub gradient: Tensor<1>,

@@ -27,13 +27,14 @@ pub struct InfoNce {
     pub direction: Direction,
 }
 
-/// Logit of a masked candidate. Its exponential is 0, and unlike -∞ it can be subtracted.
+/// Logit of a masked candidate. Its exponential is 0, and unlike -∞ it can be subtracted without a
+/// NaN as the result.
 const MASKED_LOGIT: f64 = -1e30;
 
 /// Loss of a batch and its gradient with respect to the embeddings.
 #[derive(Debug, Clone)]
 pub struct LossAndGradients {
-    /// Mean over the pairs, in nats.
+    /// Mean loss over the pairs, in nats.
     pub loss: f64,
     /// Gradient of the queries, `[distinct queries, d]`.
     pub d_queries: Tensor<2>,

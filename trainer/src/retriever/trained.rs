@@ -1,8 +1,8 @@
 //! The trained parameters of the encoder: all parameters, or LoRA factors.
 //!
-//! With factors, each step computes `W + s B A`, whose size is small compared with the activations
-//! of a batch. A checkpoint also contains this sum, so evaluation and export do not need the
-//! factors.
+//! With factors, each step computes the sum `W + s B A`, which is small compared with the
+//! activations of a batch. A checkpoint also contains this sum, so evaluation and export do not
+//! need the factors.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_rows::batches::SeededRandom;
@@ -140,7 +140,7 @@ impl RetrieverLora {
             .collect()
     }
 
-    /// The frozen pieces plus `s B A`. Either all inputs have autodiff, or none.
+    /// The frozen pieces plus `s B A`. Either all factors have autodiff, or none.
     fn pieces(&self, layout: &ParameterLayout, factors: &[[Tensor<2>; 2]]) -> Vec<Tensor<2>> {
         let tracked = factors.first().is_some_and(|[a, _]| a.is_autodiff());
         let pieces = cut(layout, &self.base).into_iter();

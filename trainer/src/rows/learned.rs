@@ -32,7 +32,7 @@ pub fn refuse_training_files(
             if is_same_content(other, file)? {
                 return Err(Error::Usage(format!(
                     "{} names {}, which has the same content as {} in {}: metrics on training data do not \
-                     show how well unseen rows work; evaluate on other rows",
+                     apply to unseen rows; evaluate on other rows",
                     evaluated.key,
                     file.display(),
                     other.display(),
@@ -51,14 +51,15 @@ fn is_same_content(one: &Path, other: &Path) -> Result<bool, Error> {
     if !is_file(one) || !is_file(other) {
         return Ok(false);
     }
-    let (Ok(metadata), Ok(of_other)) = (fs::metadata(one), fs::metadata(other)) else {
+    let (Ok(metadata), Ok(other_metadata)) = (fs::metadata(one), fs::metadata(other)) else {
         return Ok(false);
     };
-    if metadata.len() != of_other.len() {
+    if metadata.len() != other_metadata.len() {
         return Ok(false);
     }
-    let is_one = matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    Ok(is_one || sha256_file(one)? == sha256_file(other)?)
+    let is_same_file =
+        matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    Ok(is_same_file || sha256_file(one)? == sha256_file(other)?)
 }
 
 #[cfg(test)]

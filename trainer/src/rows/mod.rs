@@ -33,7 +33,7 @@ use tooltune_terminal::RowsProgress;
 /// Iterator over rows.
 pub type Rows<'r> = dyn Iterator<Item = Result<Row, DataError>> + 'r;
 
-/// What was found while reading rows.
+/// Statistics and notes from reading rows.
 #[derive(Debug, Default)]
 pub struct ReadingReport {
     /// Statistics on flattened schemas, if the config flattens them.

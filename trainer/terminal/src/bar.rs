@@ -147,7 +147,7 @@ impl Counted {
         }
     }
 
-    /// Shows that `n` more parts are done.
+    /// Shows that `n` parts are done in total.
     pub fn done(&mut self, n: usize) {
         if let Some(bar) = &self.bar {
             return bar.set_position(n as u64);

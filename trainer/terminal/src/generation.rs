@@ -136,7 +136,7 @@ impl Progress {
         let seconds = shown.started.elapsed().as_secs_f64().max(1e-9);
         let rate = shown.rate(state.n_tokens, seconds);
         let rate = rate.map_or_else(String::new, |rate| format!("{rate:.0} tokens/s"));
-        // Text lengths are unknown before the first text is done.
+        // The length of completions is unknown before the first one is done.
         let eta = match (state.n_done, state.n_total.saturating_sub(state.n_done)) {
             (0, _) => String::new(),
             (n_done, n_remaining) => {

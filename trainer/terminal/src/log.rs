@@ -18,7 +18,7 @@ where
         .with_writer(|| BetweenBars)
         // An internal error would be printed to the same failing output, and panic.
         .log_internal_errors(false)
-        // Other output has neither time nor target, and lines are only 80 columns wide.
+        // Time and target are left out as in all other output; lines have only 80 columns.
         .without_time()
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())

@@ -105,8 +105,8 @@ impl RowsProgress {
     }
 }
 
-/// Number of lines in the files; `None` if they are not JSON Lines, too large, or unreadable. Their
-/// reader reports the error.
+/// Number of lines in the files; `None` if they are not JSON Lines, too large, or unreadable. The
+/// code that reads the rows reports such errors.
 fn n_lines(files: &[PathBuf]) -> Option<u64> {
     let mut n = 0;
     let mut n_bytes = 0;

@@ -29,7 +29,7 @@ pub(crate) fn laid_out(text: &str, columns: usize, other: impl Fn(&str) -> Strin
     out.join("\n")
 }
 
-/// The cells of a table, header first, and which columns are numeric.
+/// The cells of a table, header first, and which columns are right-aligned.
 #[derive(Debug, PartialEq)]
 struct Table {
     rows: Vec<Vec<String>>,
@@ -71,9 +71,9 @@ impl Table {
         if fits(&lines, columns) {
             return lines;
         }
-        let turned = self.transposed();
-        let lines = turned.with_aligned_columns();
-        if turned.rows.first().map_or(0, Vec::len) > 1 && fits(&lines, columns) {
+        let transposed = self.transposed();
+        let lines = transposed.with_aligned_columns();
+        if transposed.rows.first().map_or(0, Vec::len) > 1 && fits(&lines, columns) {
             return lines;
         }
         self.blocks(columns)
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_wide_table_is_transposed_and_a_wider_one_becomes_blocks() {
-        let turned = [
+        let transposed = [
             "BEFORE",
             "metric    loss   a|b",
             "at      step 0  best",
@@ -195,7 +195,7 @@ mod tests {
             "second  11.000     –",
             "AFTER",
         ];
-        assert_eq!(rendered(28), turned);
+        assert_eq!(rendered(28), transposed);
         let blocks = [
             "BEFORE",
             "loss",

@@ -6,7 +6,7 @@ use super::Origin;
 use super::shell::{Command, ShellError, commands};
 use super::written::one_line;
 
-/// Programs with arguments that are settings.
+/// Programs whose arguments are settings.
 const PROGRAMS: [&str; 6] = [
     "trl",
     "swift",
@@ -61,8 +61,8 @@ pub enum ScriptError {
     },
     /// A word whose value depends on the running shell.
     #[error(
-        "line {line}: the value of {what} is not in the script; replace it by its value, either in \
-         {what}'s own line `NAME=value`, or in the command"
+        "line {line}: the value of {what} is not in the script; write the value into the command, or set \
+         the variable in a line `NAME=value` before the command"
     )]
     Unknown {
         /// Line of the command.
@@ -169,10 +169,7 @@ pub fn find_training_command(
         let rest: Vec<String> = rest.collect();
         let more = match rest.as_slice() {
             [] => String::new(),
-            rest => format!(
-                ", and add what the command sets itself: {}",
-                rest.join(", ")
-            ),
+            rest => format!(", and add the settings of the command: {}", rest.join(", ")),
         };
         let quoted = shlex::try_quote(&file).map_or_else(|_| file.clone(), Into::into);
         let (file, quoted, more) = (one_line(&file), one_line(&quoted), one_line(&more));
@@ -185,7 +182,7 @@ pub fn find_training_command(
     }
     if n_runs > 1 {
         let line = format!(
-            "the other {} of the script's {n_runs} runs: --command names one",
+            "the other {} of the script's {n_runs} runs: select one with --command",
             n_runs - 1
         );
         started.left_out.push(line);
@@ -216,26 +213,23 @@ fn candidate(command: &Command) -> Option<Candidate> {
     started.arguments(&words[begin..]);
     let keys = started.settings.keys().map(String::as_str);
     let is_known = Origin::detect(keys).is_some();
-    let of_trainer = program.is_some_and(|idx| PROGRAMS.contains(&base_name(&words[idx])));
-    let starts = of_trainer && (started.settings_file.is_some() || started.settings.len() > 2);
-    if !is_known && !starts {
+    let is_trainer = program.is_some_and(|idx| PROGRAMS.contains(&base_name(&words[idx])));
+    let trains = is_trainer && (started.settings_file.is_some() || started.settings.len() > 2);
+    if !is_known && !trains {
         return None;
     }
     if begin > 0 {
         let launcher = shorten_line(&words[..begin].join(" "));
-        let line = format!("{launcher}: one device is used, and nothing launches the program");
+        let line = format!("{launcher}: one device is used, so no launcher is needed");
         started.left_out.push(line);
     }
     for variable in &command.environment {
         let hint = if variable.starts_with("CUDA_VISIBLE_DEVICES=") {
-            "; device = \"cuda:1\" names another GPU than the first"
+            "; set device = \"cuda:1\" to use the second GPU"
         } else {
             ""
         };
-        let line = format!(
-            "{}: a variable of the environment{hint}",
-            shorten_line(variable)
-        );
+        let line = format!("{}: an environment variable{hint}", shorten_line(variable));
         started.left_out.push(line);
     }
     if !command.redirections.is_empty() {
@@ -253,7 +247,7 @@ fn candidate(command: &Command) -> Option<Candidate> {
     })
 }
 
-/// Index of the trainer's word, after any launcher.
+/// Index of the word that starts the trainer, after any launcher.
 fn program(words: &[String]) -> Option<usize> {
     let mut is_module = false;
     for (idx, word) in words.iter().enumerate() {
@@ -309,7 +303,7 @@ impl TrainingCommand {
             } else if idx > usize::from(is_trainer) {
                 // The program and its command are not settings.
                 let line = format!(
-                    "{}: a word without an argument before it",
+                    "{}: a value without an option before it",
                     shorten_line(word)
                 );
                 self.left_out.push(line);
@@ -346,7 +340,7 @@ impl TrainingCommand {
         if let Some(before) = before.filter(|before| *before != self.settings[&key]) {
             let before = super::results::truncated_json(&before);
             self.left_out.push(format!(
-                "{key} = {before}: given again later; the last one is used"
+                "{key} = {before}: set again later; the last value is used"
             ));
         }
     }
@@ -366,7 +360,7 @@ impl TrainingCommand {
             )),
             _ => self
                 .left_out
-                .push(format!("line {line} of the script, {text}: only the training is translated")),
+                .push(format!("line {line} of the script, {text}: only the training command is translated")),
         }
     }
 }
@@ -401,8 +395,9 @@ fn scalar(text: &str) -> Value {
     }
     let number = text.parse::<i64>().ok().map(Value::from);
     let number = number.or_else(|| {
-        let looks_so = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '.'));
-        let value = text.parse::<f64>().ok().filter(|_| looks_so)?;
+        let looks_numeric =
+            text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '.'));
+        let value = text.parse::<f64>().ok().filter(|_| looks_numeric)?;
         serde_json::Number::from_f64(value).map(Value::Number)
     });
     number.unwrap_or_else(|| Value::from(text))
@@ -448,7 +443,7 @@ mod tests {
         assert_eq!(Value::Object(command.settings), expected);
         for expected in [
             "accelerate launch --num_processes",
-            "WANDB_MODE=off: a variable",
+            "WANDB_MODE=off: an environment variable",
             "2>&1 | tee log: a redirection",
             "line 1 of the script, set -e",
             "line 3 of the script, pip install trl",
@@ -463,13 +458,13 @@ mod tests {
         let stray = "trl sft x --model_name_or_path=m y --dataset_name d --use_peft --lora_r 8";
         let command = find_training_command(stray, None).unwrap().unwrap();
         let expected =
-            ["x", "y"].map(|word| format!("{word}: a word without an argument before it"));
+            ["x", "y"].map(|word| format!("{word}: a value without an option before it"));
         assert_eq!(command.left_out, expected);
         let twice =
             "trl sft --model_name_or_path m --dataset_name d --lora_r 8 --use_peft --lora_r 16";
         let command = find_training_command(twice, None).unwrap().unwrap();
         assert_eq!(command.settings["lora_r"], 16);
-        assert!(command.left_out[0].starts_with("lora_r = 8: given again"));
+        assert!(command.left_out[0].starts_with("lora_r = 8: set again"));
     }
 
     #[test]
@@ -522,11 +517,11 @@ mod tests {
             ),
             (
                 "trl sft --config 'my c.yaml' --lora_r 8".to_owned(),
-                "--from 'my c.yaml'`, and add what the command sets itself: --lora_r",
+                "--from 'my c.yaml'`, and add the settings of the command: --lora_r",
             ),
             (
                 "llamafactory-cli train x.yaml lora_rank=8".to_owned(),
-                "sets itself: --lora_rank",
+                "settings of the command: --lora_rank",
             ),
         ] {
             let error = find_training_command(&text, None).map(|command| command.is_some());

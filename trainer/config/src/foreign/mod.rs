@@ -34,7 +34,7 @@ use translation::word_of;
 pub struct Origin {
     /// Usual spelling.
     pub name: String,
-    /// Translation rules by key, those of the fields of our tables included.
+    /// Translation rules by key, including the rules from the fields of our tables.
     keys: BTreeMap<String, Rule>,
     left_out: BTreeMap<String, String>,
     /// Its defaults that differ from ours, by the setting here.
@@ -51,8 +51,8 @@ pub struct Origin {
     command: Commands,
     #[serde(default)]
     alpha_is_twice_the_rank: bool,
-    /// Its default evaluation strategy if the file has evaluation rows: "epoch" or "steps"; never
-    /// if absent.
+    /// Its default evaluation strategy if the file has evaluation rows: "epoch" or "steps". If
+    /// absent, it does not evaluate by default.
     #[serde(default)]
     evaluates: Option<String>,
     /// Values of a key that are required for the rest of the file to be translated.
@@ -104,7 +104,7 @@ impl Commands {
 struct Rule {
     /// The setting here; for `Kind::Settings`, the table.
     to: String,
-    /// Values here by the words there.
+    /// Our values, by the trainer's words.
     words: Option<BTreeMap<String, Value>>,
     /// Whether values not in `words` are copied unchanged.
     #[serde(default)]
@@ -133,11 +133,11 @@ enum Kind {
     Rows,
     /// Module names, or a regular expression.
     Targets,
-    /// A mapping, whose entries become those of a table here.
+    /// A mapping whose entries become entries of a table here.
     Table,
     /// Column names, by the fields that they are read as.
     Columns,
-    /// A mapping, whose entries are settings of the table `to` if it has them.
+    /// A mapping whose entries are settings of the table `to`, if the table has them.
     Settings,
     /// A chat-template variable with the name of the key.
     TemplateSwitch,
@@ -205,7 +205,7 @@ impl Origin {
     pub fn detect<'k>(keys: impl Iterator<Item = &'k str> + Clone) -> Option<&'static Self> {
         let n_known = |origin: &Origin| keys.clone().filter(|key| origin.knows_key(key)).count();
         let known = ORIGINS.iter().map(|origin| (n_known(origin), origin));
-        // The first one among equals.
+        // `max_by_key` returns the last maximum; in reverse order, that is the first trainer.
         let best = known.rev().max_by_key(|(n, _)| *n)?;
         (best.0 >= ENOUGH_KEYS).then_some(best.1)
     }
@@ -219,7 +219,7 @@ impl Origin {
         Self::detect(settings.keys().map(String::as_str))
     }
 
-    /// The trainer of a config without our tables and with enough of its keys.
+    /// The trainer of a config that has none of our tables and enough keys of that trainer.
     pub(crate) fn detect_in_document(document: &Table, tables: &[&str]) -> Option<&'static Self> {
         let keys = document.entries.iter().map(|entry| entry.key.as_str());
         let is_ours = |key: &str| tables.contains(&key);

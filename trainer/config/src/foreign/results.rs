@@ -44,7 +44,7 @@ pub struct KeyResults {
     pub left_out: Vec<String>,
     /// What to do before the first run.
     pub to_do: Vec<String>,
-    /// Paths with a result, which applies to all keys below.
+    /// Paths with a result. The result also applies to all keys below.
     handled: BTreeSet<String>,
 }
 

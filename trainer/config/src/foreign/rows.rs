@@ -128,7 +128,7 @@ impl Translation<'_> {
         }
     }
 
-    /// File of a path, without a row count after `#`.
+    /// Translates a path, without a row count after `#`.
     fn file(&mut self, key: &str, rule: &Rule, path: &str) -> Value {
         let (path, most) = path.split_once('#').unwrap_or((path, ""));
         if !most.is_empty() {
@@ -141,7 +141,7 @@ impl Translation<'_> {
         json!(path)
     }
 
-    /// Advice on a path that does not exist here.
+    /// Adds advice if a path does not exist here.
     fn check_exists(&mut self, rule: &Rule, path: &str) {
         let is_rows = [".jsonl", ".json", ".parquet", ".arrow", ".gz", ".zst"]
             .iter()
@@ -162,7 +162,8 @@ impl Translation<'_> {
             .push(format!("{path} in {}: {why}{hint}", rule.to));
     }
 
-    /// Files of an entry with their weights; all other keys are handled.
+    /// Returns the files of an entry with their weights, and adds results for all other keys of the
+    /// entry.
     fn entry(
         &mut self,
         entry_path: &str,
@@ -198,7 +199,8 @@ impl Translation<'_> {
                 }
                 "roles" => self.role_names(&path, value),
                 "train_on_eos" | "train_on_eot" if value == "turn" => {
-                    self.results.leave_out(&path, value, "as here");
+                    self.results
+                        .leave_out(&path, value, "tooltune does the same");
                 }
                 "train_on_eos" | "train_on_eot" => self.results.leave_out(
                     &path,
@@ -206,7 +208,8 @@ impl Translation<'_> {
                     "only trained turns have a supervised end token",
                 ),
                 "drop_system_message" if *value == Value::Bool(false) => {
-                    self.results.leave_out(&path, value, "as here");
+                    self.results
+                        .leave_out(&path, value, "tooltune does the same");
                 }
                 "drop_system_message" => {
                     let what = "remove the system messages from the rows";
@@ -278,7 +281,7 @@ impl Translation<'_> {
                 .filter_map(Value::as_str)
                 .map(str::to_owned)
                 .collect(),
-            Some(Value::Object(of_splits)) => self.files_of_split(entry_path, entry, of_splits),
+            Some(Value::Object(splits)) => self.files_of_split(entry_path, entry, splits),
             _ => Vec::new(),
         };
         let revision = text("revision");
@@ -344,19 +347,20 @@ impl Translation<'_> {
         full_paths
     }
 
-    /// Selects the files of the entry's split from files by split; the others are omitted.
+    /// Selects the files of the entry's split from `splits`, which has the files of each split. The
+    /// files of other splits are omitted.
     fn files_of_split(
         &mut self,
         entry_path: &str,
         entry: &Map<String, Value>,
-        of_splits: &Map<String, Value>,
+        splits: &Map<String, Value>,
     ) -> Vec<String> {
         let split = entry
             .get("split")
             .and_then(Value::as_str)
             .unwrap_or("train");
         let mut files = Vec::new();
-        for (name, value) in of_splits {
+        for (name, value) in splits {
             let path = format!("{entry_path}.data_files.{name}");
             let split_files = to_list(value);
             let split_files = split_files.as_array().map_or(&[][..], Vec::as_slice);
@@ -421,7 +425,7 @@ impl Translation<'_> {
                 self.results.leave_out(path, value, &reason);
             }
             None => {
-                let what = "no format of rows here has this name; `tooltune inspect` shows whether the rows \
+                let what = "no row format here has this name; `tooltune inspect` shows whether the rows \
                             are read, and docs/data.md lists the formats";
                 self.results.add_to_do(path, value, what);
             }
@@ -435,7 +439,7 @@ impl Translation<'_> {
                 .results
                 .add_to_do(path, value, "the name of a column must be a string");
         };
-        // ShareGPT's own name of the list.
+        // ShareGPT itself calls this list `conversations`.
         if column == field
             || ["messages", "conversations"].contains(&field) && column == "conversations"
         {
@@ -456,7 +460,7 @@ impl Translation<'_> {
         self.merge(path, "data.columns", field, value.clone());
     }
 
-    /// Translates columns by field, as a mapping or as JSON.
+    /// Translates a mapping from columns to fields, which may be JSON in a string.
     pub(super) fn columns(&mut self, path: &str, value: &Value) {
         let parsed = value
             .as_str()
@@ -554,7 +558,7 @@ impl Translation<'_> {
     }
 }
 
-/// Field of the list of messages, detected by the names of their fields.
+/// The field that contains the list of messages, detected by the field names of the messages.
 fn messages_field(entry: &Map<String, Value>) -> &'static str {
     let mapped = entry
         .get("message_property_mappings")

@@ -1,11 +1,11 @@
-//! Translates when another trainer evaluates and saves, in optimizer steps.
+//! Translates the evaluation and saving schedule of another trainer to optimizer steps.
 
 use serde_json::{Value, json};
 
 use super::results::truncated_json;
 use super::translation::Translation;
 
-/// Keys of a file on evaluating and saving.
+/// Keys of a file that specify when to evaluate and save.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     keys: Vec<(String, Value)>,
@@ -33,7 +33,7 @@ struct Lengths {
 /// An event, and its settings.
 #[derive(Clone, Copy)]
 struct Event {
-    /// Keys for times per epoch, steps and strategy there.
+    /// The trainer's keys for the times per epoch, the steps and the strategy.
     per_epoch: &'static str,
     steps: &'static str,
     strategy: &'static str,
@@ -105,7 +105,7 @@ impl Schedule {
 }
 
 impl Translation<'_> {
-    /// Translates when the run evaluates and saves, and marks the keys as handled.
+    /// Translates the schedule of evaluations and checkpoints, and marks its keys as handled.
     pub(super) fn translate_schedule(&mut self) {
         let has_rows = self.has_setting("data.eval") || self.has_setting("data.validation_split");
         let default = format!("(default of {})", self.origin.name);
@@ -237,7 +237,7 @@ impl Translation<'_> {
         self.set_noted(line, event.to, json!(steps), &note);
     }
 
-    /// Optimizer steps, if all rows are counted and each is a separate sequence.
+    /// Optimizer steps, if the number of rows is known and each row is a separate sequence.
     fn lengths(&self) -> Option<Lengths> {
         let number = |to: &str, default: u64| match self.value(to) {
             None => Some(default),
@@ -253,11 +253,11 @@ impl Translation<'_> {
         let accumulation = number("train.gradient_accumulation_steps", 1)?;
         let per_epoch = n_rows.div_ceil(batch).div_ceil(accumulation).max(1);
         let epochs = self.number("train.num_train_epochs").unwrap_or(3.0);
-        let of_epochs = (per_epoch as f64 * epochs).ceil() as u64;
+        let epoch_steps = (per_epoch as f64 * epochs).ceil() as u64;
         let steps = self.value("train.max_steps").and_then(Value::as_u64);
         Some(Lengths {
             per_epoch,
-            total: steps.unwrap_or(of_epochs),
+            total: steps.unwrap_or(epoch_steps),
             note: format!("{n_rows} rows, {batch} x {accumulation} in a step"),
         })
     }

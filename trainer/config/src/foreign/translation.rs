@@ -13,10 +13,11 @@ use crate::schema;
 /// Setting of the base model.
 const MODEL: &str = "model.model_name_or_path";
 
-/// Facts about the rows that a file does not contain.
+/// Facts about the rows that the trainer's file does not contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowFacts {
-    /// Whether all rows are prompts with completions; programs differ in the trained part.
+    /// Whether all rows are prompts with completions. Trainers supervise different parts of such
+    /// rows.
     pub have_completions: bool,
     /// Number of rows in all training files, if they exist here.
     pub n_rows: Option<u64>,
@@ -36,7 +37,8 @@ pub struct Translation<'o> {
     pub(super) schedule: Schedule,
 }
 
-/// Translates the settings of another trainer; `run` is the run directory if they have none.
+/// Translates the settings of another trainer. `run` names the run directory if the settings have
+/// none.
 pub fn translate<'o>(
     origin: &'o Origin,
     theirs: &Map<String, Value>,
@@ -50,8 +52,8 @@ pub fn translate<'o>(
         facts,
         schedule: Schedule::default(),
     };
-    // If two keys have one setting, the first is used: sort keys with precedence first and disabled
-    // ones last.
+    // If two keys set the same setting, the first one is used. Sort keys with precedence first, and
+    // disabled keys last.
     let precedence = |(key, value): &(&String, &Value)| {
         let is_first = origin.keys.get(*key).is_some_and(|rule| rule.first);
         (
@@ -153,7 +155,7 @@ impl Translation<'_> {
 
     /// Translates the entries that are settings of a table, and leaves the others out.
     fn settings_of_table(&mut self, key: &str, rule: &Rule, value: &Value) {
-        // A command has the mapping as JSON in a string.
+        // In a command, the mapping is JSON in a string.
         let parsed = value
             .as_str()
             .and_then(|text| serde_json::from_str(text).ok());
@@ -178,7 +180,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Translates a key whose values are words here.
+    /// Translates a value by the words of its rule, or copies it if the rule allows that.
     fn translate_choice(&mut self, key: &str, rule: &Rule, value: &Value) {
         let ours = rule
             .words
@@ -233,13 +235,13 @@ impl Translation<'_> {
                 .get(to)
                 .filter(|_| self.facts.have_completions)
                 .unwrap_or(value);
-            let is_said = match to.as_str() {
+            let is_set = match to.as_str() {
                 "train.warmup_ratio" => self.has_setting("train.warmup_steps"),
                 "train.num_train_epochs" => self.has_setting("train.max_steps"),
                 "checkpoint.save_steps" => self.schedule.sets_saving(),
                 _ => false,
             };
-            if !is_said && !self.has_setting(to) {
+            if !is_set && !self.has_setting(to) {
                 self.set(&default, to, value.clone());
             }
         }
@@ -339,7 +341,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Adds required settings and removes those without meaning.
+    /// Adds required settings and removes meaningless ones.
     fn complete(&mut self, run: &str) {
         self.complete_names(run);
         self.complete_length();
@@ -364,10 +366,10 @@ impl Translation<'_> {
         }
         let model = self.value(MODEL).and_then(Value::as_str);
         // A Hub name is downloaded when the config is used.
-        let is_nothing = |path: &&str| {
+        let is_missing = |path: &&str| {
             !Path::new(path).exists() && matches!(name_of(MODEL, path), Ok(None) | Err(_))
         };
-        if let Some(path) = model.filter(is_nothing) {
+        if let Some(path) = model.filter(is_missing) {
             self.results.to_do.push(format!(
                 "{MODEL}: {path} is neither an existing path nor a Hugging Face Hub name; set the folder or \
                  GGUF file of a model"
@@ -474,7 +476,7 @@ impl Translation<'_> {
             let froms: Vec<&str> = froms.map(|carried| carried.from.as_str()).collect();
             let from = match froms.as_slice() {
                 [] => String::new(),
-                froms => format!(" (of {})", froms.join(", ")),
+                froms => format!(" (from {})", froms.join(", ")),
             };
             self.results
                 .left_out
@@ -523,8 +525,8 @@ struct Share;
 /// The value of a setting, as an integer if the setting is one.
 fn integer_value(to: &str, value: &Value) -> Result<Value, Share> {
     let number = value.as_f64().filter(|_| !value.is_i64());
-    let is_counted = schema::target(schema::setting_of(to))["type"] == "integer";
-    match number.filter(|_| is_counted) {
+    let is_integer = schema::target(schema::setting_of(to))["type"] == "integer";
+    match number.filter(|_| is_integer) {
         None => Ok(value.clone()),
         Some(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
             Ok(Value::from(number as i64))

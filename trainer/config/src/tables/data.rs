@@ -34,8 +34,8 @@ settings! {
             "ms-swift": "split_dataset_ratio", "TRL": "test_split_size"
         }))]
         pub validation_split: Option<f64>,
-        /// Field such as a document id: rows with the same value are on the same side of the split.
-        /// By default each row is drawn separately.
+        /// Field, such as a document id. Rows with the same value are on the same side of the
+        /// split. By default each row is drawn separately.
         #[schemars(extend("x-only-with" = {"validation_split": true}))]
         pub validation_group_by: Option<String>,
         /// Maximum number of rows per file of `train`, taken from the start; all by default.
@@ -119,9 +119,9 @@ settings! {
         /// nested levels, or five leaves), "always" (all that can be flattened). Answers are mapped
         /// back before scoring; see [data.md](data.md#flat-schemas).
         pub flatten: Flatten = Flatten::None,
-        /// Minimum number of numbered copies of the item fields that replace a list of objects. A
-        /// row with a longer list gets more copies; in a trajectory a longer list is an error. With
-        /// 0, lists stay nested.
+        /// A list of objects is replaced by numbered copies of the fields of its items. This is the
+        /// minimum number of copies. A row with a longer list gets more copies; in a trajectory a
+        /// longer list is an error. With 0, lists stay nested.
         pub flatten_slots: usize = 1,
         /// Separator that joins the names on the path to a leaf.
         pub flatten_separator: String = "_".to_owned(),

@@ -16,8 +16,8 @@ settings! {
         pub documents: PathBuf,
         /// Prompting method; see [data.md](data.md#goat).
         pub method: Method = Method::Global,
-        /// How to select the documents that a training prompt has in addition to the gold ones:
-        /// "random", or "retriever" for those that it ranks highest.
+        /// How to select the documents that a training prompt contains in addition to the gold
+        /// documents: "random", or "retriever" (its highest-ranked documents).
         pub distractors: Distractors = Distractors::Random,
         /// Number of documents in a prompt.
         #[schemars(range(min = 1))]

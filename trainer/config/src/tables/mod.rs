@@ -105,8 +105,8 @@ impl Config {
             .filter(|retriever| retriever.train.is_some())
     }
 
-    /// The config for agents that answer the queries of `suite`: settings of the suite's table
-    /// replace `data.eval` and those in `[goat]`.
+    /// The config for agents that answer the queries of `suite`. The settings of the suite's table
+    /// replace `data.eval` and settings in `[goat]`.
     pub fn of_agents(&self, suite: Suite) -> Self {
         let mut config = self.clone();
         let Some(table) = self.eval.agent_suite(suite) else {

@@ -11,14 +11,14 @@
 ///   `device`. `x-names` lists built-in names that are accepted instead of a path.
 /// - `x-on-resume` is `longer` for settings that may extend a run, and `safe` for settings and tables
 ///   that may change on resume, because they do not affect training numerics.
-/// - `x-only-with` has the settings of the same table that this one needs, each with the values that
-///   give it an effect, or `true` for any value. `x-example` is a valid value for tests, if a random
-///   string is not valid.
+/// - `x-only-with` lists the settings of the same table without which this setting has no effect.
+///   Each has the values that are required, or `true` for any value. `x-example` is a valid value
+///   for tests, if a random string is not valid.
 /// - `x-elsewhere` has the names in other trainers, for `init --from`; `[]` means none. In a table
-///   marked `x-shared`, other trainers use the same names unless this keyword has others. A name whose
-///   values differ by more than words has a rule in `foreign/TRAINER.toml` instead.
-/// - `x-words` has other trainers' words for a value, each with the value here; `x-bool` has the words
-///   here for their false and true.
+///   marked `x-shared`, other trainers use the same names unless this keyword has others. A name
+///   whose values differ by more than words has a rule in `foreign/TRAINER.toml` instead.
+/// - `x-words` maps other trainers' words to the values here. `x-bool` has the two words here that
+///   stand for false and true in other trainers.
 /// - `x-also` lists other spellings for error messages, each with an optional remark after `; `.
 ///
 /// A `default` of `null` means that the default follows from other settings (see `derived.rs`).

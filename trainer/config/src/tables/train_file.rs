@@ -15,7 +15,7 @@ pub struct TrainFile {
     pub weight: f64,
 }
 
-/// The two formats in a config.
+/// The two ways to write the entry in a config.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Written {

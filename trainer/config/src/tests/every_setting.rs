@@ -110,8 +110,8 @@ fn config_of(text: &str, overrides: &[&str], more: &[String]) -> Option<Config> 
     Some(parse("c.toml", text, &overrides).ok()?.config)
 }
 
-/// The first config in which a generated value of the setting has an effect, without it and with it;
-/// otherwise one that sets it.
+/// The first config in which a generated value of the setting has an effect, without and with that
+/// value. If no value has an effect, a config that sets the setting, twice.
 fn with_and_without(path: &str, field: &'static Value) -> Option<(Config, Config)> {
     let needed = needed_overrides(path, field);
     for (text, overrides) in configs() {
@@ -135,7 +135,7 @@ fn with_and_without(path: &str, field: &'static Value) -> Option<(Config, Config
     })
 }
 
-/// Invariant: Each setting is in the resolved config, which means the same.
+/// Invariant: The resolved config contains each setting and is equivalent.
 #[test]
 fn every_setting_is_kept_in_the_resolved_config() {
     let mut unset = Vec::new();
@@ -189,8 +189,8 @@ fn every_range_is_checked() {
     }
 }
 
-/// Invariant: A setting without effect, because another one is missing or has another value, is
-/// refused.
+/// Invariant: A setting is refused if it has no effect because another setting is missing or has
+/// another value.
 #[test]
 fn every_setting_without_effect_is_refused() {
     let mut n_checked = 0;

@@ -20,9 +20,9 @@ fn all_tables() -> BTreeMap<String, &'static Json> {
             let items = schema::target(&setting["items"]);
             let dot = if path.is_empty() { "" } else { "." };
             // An alternative may also be a table.
-            let forms = items["anyOf"].as_array().into_iter().flatten();
-            let forms = forms.map(schema::target);
-            for inner in [setting, items].into_iter().chain(forms) {
+            let alternatives = items["anyOf"].as_array().into_iter().flatten();
+            let alternatives = alternatives.map(schema::target);
+            for inner in [setting, items].into_iter().chain(alternatives) {
                 if inner.get("properties").is_some() {
                     add(&format!("{path}{dot}{key}"), inner, tables);
                 }
@@ -35,8 +35,8 @@ fn all_tables() -> BTreeMap<String, &'static Json> {
     tables
 }
 
-/// The headings of sections that a page lacks, each of which is added after the last table of its
-/// parent.
+/// Adds the sections that the guide lacks, each after the last table of its parent, and returns
+/// their headings.
 fn add_sections(guide: &mut String) -> Vec<String> {
     let tables = all_tables();
     let mut added = Vec::new();
@@ -97,9 +97,9 @@ fn rows(table: &Json, guide: &str) -> String {
     for (key, setting) in settings.iter().filter(|(_, setting)| !at_top(setting)) {
         let meaning = setting["description"].as_str().expect("a description");
         let meaning = meaning.replace('\n', " ").replace('|', "\\|");
-        let mut forms: Vec<String> = names(setting);
-        forms.push(value(setting, setting["x-kind"].as_str(), guide));
-        let value = forms.join(" or ");
+        let mut values: Vec<String> = names(setting);
+        values.push(value(setting, setting["x-kind"].as_str(), guide));
+        let value = values.join(" or ");
         let default = default(&setting["default"]);
         rows.push_str(&format!("| `{key}` | {default} | {value} | {meaning} |\n"));
     }
@@ -126,9 +126,9 @@ fn default(default: &Json) -> String {
 /// Allowed values of a setting, as text.
 fn value(setting: &Json, kind: Option<&str>, guide: &str) -> String {
     let schema = target_of(setting);
-    if let Some(forms) = schema["anyOf"].as_array() {
-        let forms: Vec<String> = forms.iter().map(|form| value(form, kind, guide)).collect();
-        return forms.join(" or ");
+    if let Some(schemas) = schema["anyOf"].as_array() {
+        let values: Vec<String> = schemas.iter().map(|one| value(one, kind, guide)).collect();
+        return values.join(" or ");
     }
     if let Some(words) = read::words(schema) {
         let words: Vec<String> = words.iter().map(|word| format!("`{word:?}`")).collect();

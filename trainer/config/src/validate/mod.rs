@@ -1,7 +1,8 @@
-//! Rules between settings, and for values beyond their ranges.
+//! Rules that involve several settings, and checks of values that ranges cannot express.
 //!
-//! A rule reports a mistake and returns, so that one pass finds all mistakes; any mistake refuses
-//! the config. Types and ranges of single values are checked when they are read.
+//! A rule adds a mistake to the findings instead of returning an error, so that one pass finds all
+//! mistakes. A config with any mistake is refused. Types and ranges of single values are checked
+//! when they are read.
 
 mod eval;
 
@@ -45,15 +46,15 @@ pub(crate) fn validate(config: &mut Config, findings: &mut Findings, is_for_eval
     rules.eval(config);
     rules.retriever_needs(config);
     rules.log(config);
-    let answers_calls = rules.is_typed("goat.executor");
+    let has_executor = rules.is_typed("goat.executor");
     // The table has been checked, and has no effect on other rows.
-    if config.data.format != DataFormat::Goat && !answers_calls {
+    if config.data.format != DataFormat::Goat && !has_executor {
         config.goat = None;
     }
 }
 
 impl Rules<'_> {
-    /// Checks the largest rank of an adapter; the smallest is in the schema.
+    /// Checks the maximum of a rank; the schema contains the minimum.
     fn rank(&mut self, path: &str, rank: usize) {
         if rank > LORA_RANK {
             let help = format!(
@@ -64,8 +65,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Reports settings without effect, because another setting of their table is missing or has
-    /// another value than those in `x-only-with`.
+    /// Reports settings that have no effect because another setting of their table is missing, or
+    /// has a value that `x-only-with` does not list.
     fn only_with(&mut self, config: &Config) {
         let values = serde_json::to_value(config).unwrap_or_default();
         for (path, field) in schema::settings() {
@@ -239,8 +240,8 @@ impl Rules<'_> {
             let message = format!("{} rows do not use the prompt of SLOT rows", data.format);
             self.report("data.slot_prompt", message, "remove `data.slot_prompt`");
         }
-        let is_learned = |file: &&PathBuf| data.train_paths().any(|path| path == *file);
-        if let Some(file) = data.eval.iter().find(is_learned) {
+        let is_training_file = |file: &&PathBuf| data.train_paths().any(|path| path == *file);
+        if let Some(file) = data.eval.iter().find(is_training_file) {
             let message = format!(
                 "`data.eval` names {}, which is also in `data.train`",
                 file.display()
@@ -323,8 +324,8 @@ impl Rules<'_> {
             "retriever.warmup_ratio",
             is_constant && retriever.warmup_ratio != 0.0,
         );
-        if let RetrieverData::Pairs(learned) = data
-            && let Some(file) = retriever.eval.iter().find(|file| learned.contains(file))
+        if let RetrieverData::Pairs(pairs) = data
+            && let Some(file) = retriever.eval.iter().find(|file| pairs.contains(file))
         {
             let message = format!(
                 "`retriever.eval` names {}, which is also in `retriever.train`",
@@ -341,7 +342,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Reports training settings without `train`, which was probably forgotten.
+    /// Reports training settings if `train` is missing, because it was probably forgotten.
     fn no_training_keys(&mut self) {
         let typed = schema::keys_of("retriever")
             .into_iter()
@@ -355,33 +356,33 @@ impl Rules<'_> {
         }
     }
 
-    /// Requirements of a retriever's training and evaluation in other tables.
+    /// Checks the settings in other tables that training and evaluating a retriever require.
     fn retriever_needs(&mut self, config: &Config) {
         let (eval, retriever) = (&config.eval, config.retriever.as_ref());
         let has_trajectories = config.data.may_be(DataFormat::Goat);
         let training = config.trained_retriever();
-        let learns_rows = training.is_some_and(|t| matches!(t.train, Some(RetrieverData::Word(_))));
-        if learns_rows && !has_trajectories {
+        let uses_rows = training.is_some_and(|t| matches!(t.train, Some(RetrieverData::Word(_))));
+        if uses_rows && !has_trajectories {
             let message = "the rows of [data] are not trajectories";
             let help = "write format = \"goat\" in [data], or list files of pairs";
             self.report("retriever.train", message, help);
         }
         if training.is_some_and(|t| t.steps_per_lm_step.is_some()) && !self.has_model {
             let message =
-                "there is no language model to train in step with: the table [model] is missing";
+                "there is no language model to train together with: the table [model] is missing";
             self.report("retriever.steps_per_lm_step", message, "delete this line");
         }
         if eval.eval_strategy != EvalStrategy::Steps || self.is_for_evaluation {
             return;
         }
-        let brings = "[retriever] model_name_or_path = \"models/all-minilm-l6-v2\" \
+        let remedy = "[retriever] model_name_or_path = \"models/all-minilm-l6-v2\" \
                       (scripts/fetch-models downloads it)";
         if let Some(suite) = eval.suites.iter().find(|suite| suite.needs().retriever)
             && retriever.is_none()
         {
             self.missing(
                 "retriever.model_name_or_path",
-                &format!("the suite {suite} ranks documents: {brings}"),
+                &format!("the suite {suite} ranks documents: {remedy}"),
             );
         }
         let has_queries = retriever.is_some_and(|r| !r.eval.is_empty()) || has_trajectories;
@@ -412,7 +413,7 @@ impl Rules<'_> {
                 let rows = config.data.format;
                 let message = format!("[goat] is for trajectories, but the rows are {rows}");
                 let help = "write format = \"goat\" in [data], or remove the table; with an \
-                            executor it may stay, for `chat --execute`";
+                            executor you can keep it for `chat --execute`";
                 self.report("goat", message, help);
                 return;
             }

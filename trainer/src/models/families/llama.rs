@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// Llama.
+/// The network of Llama.
 ///
 /// # Source
 ///

@@ -1,8 +1,8 @@
 //! Defines the network of each model family, one value per family in its own file.
 //!
 //! [`tooltune_checkpoints::families`] describes the files of a family. To add a family, write a
-//! file here and one there, and its line in `for_families!`. A [`Family`] has one field for each
-//! difference between families; the decoder has the common parts.
+//! file here and one there, and add the family to `for_families!` here and to `families!` there. A
+//! [`Family`] has one field for each difference between families; the decoder has the common parts.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub struct Family {
     pub head_norms: HeadNorms,
     /// Activation of the feed-forward gate.
     pub gate: Gate,
-    /// Whether each query has a gate on the attention output.
+    /// Whether each query head has a gate on the attention output.
     pub query_gate: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Projections {
     pub stacks: [Range<usize>; 4],
 }
 
-/// Separate layers.
+/// Separate layers for queries, keys, values, gate and up.
 pub const SEPARATE: Projections = Projections {
     paths: &[
         "self_attn.q_proj",
@@ -153,14 +153,14 @@ pub(super) const BEFORE: BlockNorms = BlockNorms {
 };
 
 impl BlockNorms {
-    /// Modules of all norms of the hidden size.
+    /// Modules of all norms whose width is the hidden size.
     pub fn modules(&self) -> impl Iterator<Item = &'static str> {
         let [a, b] = [self.attention, self.feed_forward];
         [a.before, a.after, b.before, b.after].into_iter().flatten()
     }
 }
 
-/// How `self_attn.q_norm` and `self_attn.k_norm` norm queries and keys before rotation.
+/// How `self_attn.q_norm` and `self_attn.k_norm` normalize queries and keys before rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadNorms {
     /// No norms.

@@ -4,7 +4,8 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
 
-/// Olmo 3, with norms on branch outputs, and on all queries and all keys of a token.
+/// Olmo 3, with norms on branch outputs, one norm over all queries of a token, and one over all its
+/// keys.
 ///
 /// # Source
 ///

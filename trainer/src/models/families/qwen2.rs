@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// Qwen2.
+/// The network of Qwen2.
 ///
 /// # Source
 ///

@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// Qwen3, which norms each head of queries and keys.
+/// Qwen3, which normalizes each query head and each key head.
 ///
 /// # Source
 ///

@@ -4,7 +4,7 @@ use tooltune_checkpoints::families as files;
 
 use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 
-/// Seed-OSS.
+/// The network of Seed-OSS.
 ///
 /// # Source
 ///

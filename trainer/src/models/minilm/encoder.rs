@@ -1,4 +1,4 @@
-//! Embeds sentences, which are token IDs.
+//! Computes the embeddings of tokenized sentences.
 //!
 //! Sentences are concatenated like the decoder's documents, so there is no padding. The residual
 //! stream is f32; inputs of matmuls and attention have the compute dtype.
@@ -234,8 +234,8 @@ pub fn cut(layout: &ParameterLayout, flat: &Tensor<1>) -> Vec<Tensor<2>> {
         .collect()
 }
 
-/// Moves a constant to the backend of `x`: with autodiff if `x` has it.
-fn broadcast_like<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
+/// Moves a constant to the backend of `x`: with autodiff if `x` has autodiff.
+fn on_backend_of<const D: usize>(x: &Tensor<2>, constant: Tensor<D>) -> Tensor<D> {
     if x.is_autodiff() {
         Tensor::from_inner(constant)
     } else {
@@ -267,22 +267,23 @@ fn pool(x: Tensor<2>, pooling: Pooling, ranges: &[Range<usize>]) -> Tensor<2> {
     }
 }
 
-/// Sums each range of rows, weighted by `share` of its length, with one matmul.
+/// Sums each range of rows with one matmul, and multiplies the sum by `share` of the range's
+/// length.
 fn sums(x: Tensor<2>, ranges: &[Range<usize>], share: fn(f32) -> f32) -> Tensor<2> {
     let n = x.dims()[0];
     let mut shares = vec![0.0f32; ranges.len() * n];
-    for (of_range, range) in shares.chunks_mut(n.max(1)).zip(ranges) {
-        of_range[range.clone()].fill(share(range.len() as f32));
+    for (row, range) in shares.chunks_mut(n.max(1)).zip(ranges) {
+        row[range.clone()].fill(share(range.len() as f32));
     }
     let device = x.device();
     let shares = Tensor::<2>::from_data(
         TensorData::new(shares, [ranges.len(), n]),
         &device.clone().inner(),
     );
-    broadcast_like(&x, shares).matmul(x)
+    on_backend_of(&x, shares).matmul(x)
 }
 
-/// Normalises rows to length 1, as `torch.nn.functional.normalize` with its floor of 1e-12.
+/// Normalises rows to length 1 like `torch.nn.functional.normalize`, with its floor of 1e-12.
 fn normalize(x: Tensor<2>) -> Tensor<2> {
     let norms = x.clone().square().sum_dim(1).sqrt().clamp_min(1e-12);
     x.div(norms)

@@ -33,7 +33,7 @@ pub struct Piece {
     pub shape: [usize; 2],
 }
 
-/// All slots of an encoder.
+/// All parameters of an encoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterLayout {
     /// Slots in the order of the buffer.
@@ -76,7 +76,7 @@ impl ParameterLayout {
         let start = self.len();
         for name in names {
             let first = self.len();
-            // Vectors are stored as rows here, but have one dimension in the checkpoint.
+            // 0 rows means a vector: one row here, but one dimension in the checkpoint.
             let shape = match rows {
                 0 => vec![columns],
                 rows => vec![rows, columns],

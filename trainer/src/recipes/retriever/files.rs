@@ -122,8 +122,8 @@ pub fn encoder(
 ///
 /// # Errors
 ///
-/// The checkpoint is damaged or has no retriever, the retriever is unchanged, `output` exists, or
-/// the disk is full.
+/// The checkpoint is damaged or has no retriever, the retriever is still untrained, `output`
+/// exists, or the disk is full.
 pub fn export(
     config: &Config,
     checkpoint: &Path,
@@ -149,7 +149,7 @@ pub fn export(
     {
         return Err(Error::Usage(format!(
             "{}: the retriever equals the untrained {} in every parameter: this checkpoint is from the \
-             start of the run, and no later one was better; export another one, for example with \
+             start of the run, and no later one was better; export another checkpoint, for example with \
              --checkpoint last",
             checkpoint.display(),
             files.dir.display()

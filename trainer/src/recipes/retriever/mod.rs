@@ -36,7 +36,7 @@ pub use run::{RetrieverRun, RetrieverState, RetrieverStep};
 ///
 /// # Errors
 ///
-/// The config does not train a retriever, or as for [`RetrieverPreparation::new`].
+/// The config has no `[retriever]` table, or [`RetrieverPreparation::new`] fails.
 pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
     let no_retriever = || Error::Usage("the config has no retriever: add [retriever]".to_string());
     let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;

@@ -48,7 +48,8 @@ impl RetrieverPreparation {
     /// # Errors
     ///
     /// - a file cannot be read, or has rows that are not pairs; the error lists all of them
-    /// - no pair has a wrong document, or all batches with one pair have none
+    /// - a file is used for both training and evaluation
+    /// - no document is wrong for any query, or a batch of one pair has no negatives
     pub fn new(
         config: &Config,
         retriever: &RetrieverConfig,
@@ -122,7 +123,7 @@ impl RetrieverPreparation {
         if let Some((n, n_all)) = self.n_trained_queries {
             lines.push(format!(
                 "{n} of {n_all} queries of retriever.eval are also in retriever.train: their \
-                 metrics do not show how well unseen queries work"
+                 metrics do not apply to unseen queries"
             ));
         }
         match self.order.n_joined(0) {
@@ -180,13 +181,13 @@ impl RetrieverPreparation {
 }
 
 /// Refuses files of pairs that are used for both training and evaluation.
-fn refuse_shared_files(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<(), Error> {
-    let learned: Vec<&Path> = learned.iter().map(PathBuf::as_path).collect();
+fn refuse_shared_files(trained: &[PathBuf], evaluated: &[PathBuf]) -> Result<(), Error> {
+    let trained: Vec<&Path> = trained.iter().map(PathBuf::as_path).collect();
     let evaluated: Vec<&Path> = evaluated.iter().map(PathBuf::as_path).collect();
     refuse_training_files(
         SettingFiles {
             key: "retriever.train",
-            files: &learned,
+            files: &trained,
         },
         SettingFiles {
             key: "retriever.eval",
@@ -196,11 +197,11 @@ fn refuse_shared_files(learned: &[PathBuf], evaluated: &[PathBuf]) -> Result<(),
 }
 
 /// Number of evaluation queries that are also trained on, and number of all evaluation queries;
-/// `None` if the run does not evaluate on pairs.
+/// `None` if none overlap or if the run does not evaluate on pairs.
 fn trained_queries(
     config: &Config,
     retriever: &RetrieverConfig,
-    learned: &PairSet,
+    trained: &PairSet,
 ) -> Result<Option<(usize, usize)>, Error> {
     let is_evaluated = config.eval.eval_strategy == EvalStrategy::Steps;
     if !is_evaluated || retriever.eval.is_empty() {
@@ -209,15 +210,16 @@ fn trained_queries(
     let documents = retriever.documents.as_deref().map(read_documents);
     let documents = documents.transpose()?.unwrap_or_default();
     let evaluated = read_pairs_among(RowFiles::all_rows(&retriever.eval).open()?, &documents)?;
-    let learned: HashSet<&str> = learned.queries().iter().map(String::as_str).collect();
+    let trained: HashSet<&str> = trained.queries().iter().map(String::as_str).collect();
     let queries = evaluated.queries().iter();
     let n = queries
-        .filter(|query| learned.contains(query.as_str()))
+        .filter(|query| trained.contains(query.as_str()))
         .count();
     Ok((n > 0).then(|| (n, evaluated.queries().len())))
 }
 
-/// Refuses training pairs without any wrong document, or batches of one pair without negatives.
+/// Refuses training pairs if no document is wrong for any query, and batches of one pair if a pair
+/// has no negatives.
 fn check_negatives(
     set: &PairSet,
     order: &PairOrder,

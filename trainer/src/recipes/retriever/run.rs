@@ -73,8 +73,8 @@ pub struct RetrieverRun<'a> {
     mini_batch_size: usize,
     hard_negatives: usize,
     max_nonfinite: usize,
-    /// Mask of the parameters with weight decay, and the factor on the learning rate; `None`
-    /// without decay.
+    /// Weight-decay mask of the parameters, `[p]`, and the weight-decay coefficient; `None` without
+    /// weight decay.
     decay: Option<(Tensor<1>, f64)>,
 }
 

@@ -185,7 +185,7 @@ impl Scanner<'_> {
     }
 
     fn redirection(&mut self) {
-        // A number directly before it is a file descriptor.
+        // A number directly before the operator is a file descriptor.
         let is_number = !self.raw.is_empty() && self.raw.bytes().all(|byte| byte.is_ascii_digit());
         let number = if is_number {
             self.pieces.clear();

@@ -22,7 +22,8 @@ enum Variable {
     Unknown,
 }
 
-/// Limit of bytes in a variable and in all expansions: a variable can double others.
+/// Limit of bytes in a variable and in all expansions. Without it, variables that contain another
+/// variable twice would grow exponentially.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Parses a word as an assignment: name and pieces of the value.
@@ -48,13 +49,13 @@ impl Variables {
     /// Sets a variable, or appends to it if the name ends with `+`. Unless `is_sure`, the value is
     /// unknown.
     pub(super) fn set(&mut self, name: &str, value: &[Piece], is_sure: bool) {
-        let (name, is_added) = strip_plus(name);
+        let (name, is_appended) = strip_plus(name);
         // The value of an assignment is one word.
         let value = self.expand_joined(value);
-        let before = self.set.get(name).filter(|_| is_added);
+        let before = self.set.get(name).filter(|_| is_appended);
         let variable = match (before, value.unknown) {
             (Some(Variable::Text(before)), None) => Variable::Text(before.clone() + &value.text),
-            (None, None) if !is_added => Variable::Text(value.text),
+            (None, None) if !is_appended => Variable::Text(value.text),
             _ => Variable::Unknown,
         };
         self.insert(name, variable, is_sure);
@@ -62,16 +63,16 @@ impl Variables {
 
     /// As [`Self::set`], for an array.
     pub(super) fn set_list(&mut self, name: &str, words: Vec<Word>, is_sure: bool) {
-        let (name, is_added) = strip_plus(name);
+        let (name, is_appended) = strip_plus(name);
         let is_known = words.iter().all(|word| word.unknown.is_none());
         let words = words.into_iter().map(|word| word.text);
-        let before = self.set.get(name).filter(|_| is_added);
+        let before = self.set.get(name).filter(|_| is_appended);
         let variable = match before {
             _ if !is_known => Variable::Unknown,
             Some(Variable::List(before)) => {
                 Variable::List(before.iter().cloned().chain(words).collect())
             }
-            None if !is_added => Variable::List(words.collect()),
+            None if !is_appended => Variable::List(words.collect()),
             _ => Variable::Unknown,
         };
         self.insert(name, variable, is_sure);
@@ -83,7 +84,7 @@ impl Variables {
         self.set.insert(name.to_owned(), variable);
     }
 
-    /// Expands a word to one word, or to several with unquoted variables.
+    /// Expands a word. The result is several words if it contains unquoted variables or lists.
     pub(super) fn expand(&self, pieces: &[Piece]) -> Vec<Word> {
         let mut words = vec![Word::default()];
         // Whether the last word exists although it is empty.

@@ -10,11 +10,11 @@ use crate::{LoadedConfig, Preset, Source, schema};
 
 /// All lines of a translation.
 fn lines(translation: &Translation<'_>) -> String {
-    let answers = &translation.results;
-    let carried = answers.carried.iter().map(|carried| carried.line());
+    let results = &translation.results;
+    let carried = results.carried.iter().map(|carried| carried.line());
     let lines: Vec<String> = carried
-        .chain(answers.left_out.clone())
-        .chain(answers.to_do.clone())
+        .chain(results.left_out.clone())
+        .chain(results.to_do.clone())
         .collect();
     lines.join("\n")
 }
@@ -44,7 +44,7 @@ fn every_key_of_another_trainer_leads_to_a_setting_and_no_value_is_refused() {
     }
 }
 
-/// A name in a field is translated to this field, and not by the trainer's own file.
+/// A name in a field is translated to this field, and not by a rule of the trainer's own file.
 #[test]
 fn every_name_of_a_field_has_a_trainer_and_one_rule() {
     for (path, field) in schema::settings() {
@@ -152,7 +152,7 @@ fn the_trained_part_matches_the_other_program() {
     };
     let llama = json!({"model_name_or_path": "m", "dataset": "t.jsonl", "lora_rank": 8,
         "finetuning_type": "lora", "train_on_prompt": true, "mask_history": false});
-    for (settings, has_completions, learned) in [
+    for (settings, has_completions, train_on) in [
         (trl(json!({})), false, "all"),
         (trl(json!({})), true, "completion"),
         (trl(json!({"assistant_only_loss": false})), false, "all"),
@@ -176,11 +176,11 @@ fn the_trained_part_matches_the_other_program() {
     ] {
         let translation = translated(settings.clone(), has_completions);
         assert_eq!(
-            translation.settings["mask"]["train_on"], learned,
+            translation.settings["mask"]["train_on"], train_on,
             "{settings}"
         );
         let lines = lines(&translation);
-        let expected = format!("mask.train_on = {learned:?}");
+        let expected = format!("mask.train_on = {train_on:?}");
         assert!(lines.contains(&expected), "{settings}: {lines}");
         assert!(!lines.contains("no value of mask.train_on"), "{lines}");
     }

@@ -1,4 +1,4 @@
-//! Translation of evaluating and saving to step numbers.
+//! Translation of evaluation and saving schedules to optimizer steps.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn checkpoints_and_held_out_rows_are_translated() {
     assert_eq!(settings["checkpoint"]["save_steps"], 225, "{report}");
     let (settings, report) = translate_with_rows(axolotl, None);
     assert!(settings["data"].get("validation_split").is_none());
-    assert!(report.contains("of val_set_size"), "{report}");
+    assert!(report.contains("(from val_set_size)"), "{report}");
     let config = json!({"base_model": "m", "datasets": [{"path": "t.jsonl"}], "lora_r": 8,
         "test_datasets": [{"path": "e.jsonl"}], "save_steps": 500.0, "warmup_steps": 0.03,
         "logging_steps": 0.1});

@@ -1,8 +1,8 @@
 //! The table `[eval]`, with the tables of suites.
 //!
 //! Each table checks itself (`SuiteTable`). The table of a new suite needs a field of
-//! [`EvalConfig`] and an entry in `suite_tables!` below it; its type is [`DataTable`], or one in a
-//! module here.
+//! [`EvalConfig`] and an entry in `suite_tables!` below it. The type of the field is [`DataTable`],
+//! or a type in a module here.
 
 mod agents;
 mod data;

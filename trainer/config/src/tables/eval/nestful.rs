@@ -21,8 +21,8 @@ settings! {
         /// hermes, xlam or toolace, or a name in the file `prompts`.
         #[schemars(extend("description" = nestful_family("the file `prompts`")))]
         pub family: String = NESTFUL_FAMILY.to_owned(),
-        /// Number of examples in the prompt; 0, 1 and 3 in the paper. With a `prompts` file without
-        /// `icl_examples` there are none, and a warning is printed.
+        /// Number of examples in the prompt; 0, 1 and 3 in the paper. If the file `prompts` has no
+        /// `icl_examples`, the prompt has no examples, and a warning is printed.
         pub n_examples: usize = 3,
         /// Whether to encode the tools as JSON twice (a JSON string that contains JSON), as in the
         /// published scripts.
@@ -65,7 +65,7 @@ impl SuiteTable for NestfulConfig {
         "set the benchmark's rows: [eval.nestful] data = [\"nestful_data.jsonl\"]".to_owned()
     }
 
-    /// A ReAct loop has wins and steps, but no matches with the reference calls.
+    /// A ReAct loop has metrics of wins and steps, but not of matches with the reference calls.
     fn metrics(&self) -> Option<&'static [&'static str]> {
         Some(if self.react {
             &ReactReport::NAMES
