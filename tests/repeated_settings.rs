@@ -152,7 +152,7 @@ fn a_head_that_contradicts_tie_word_embeddings_is_refused() {
     let arguments = ["train", "run.toml"];
     let expected = [
         "model/config.json: tie_word_embeddings: is true",
-        "set it to false to keep the head",
+        "set the field to false to keep the head",
     ];
     assert_refused(&workplace, &arguments, FILES, &expected);
     change(&workplace, "config.json", |config| {

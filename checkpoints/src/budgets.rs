@@ -6,7 +6,7 @@
 use tooltune_disk::budgets::Limit;
 
 /// Maximum bytes of a safetensors header. The format's own reader accepts 100 MB, which needs more
-/// than a gigabyte when parsed; the header of 60,000 tensors has 8 MB.
+/// than a gigabyte when parsed; the header of 60,000 tensors is 8 MB long.
 pub const SAFETENSORS_HEADER_BYTES: u64 = 32 << 20;
 
 /// Maximum dimensions of a tensor. Tensors of language models have two.
@@ -21,12 +21,12 @@ pub const GGUF_HEADER_BYTES: u64 = 256 << 20;
 /// handful of arrays.
 pub const GGUF_ITEMS: u64 = 1 << 22;
 
-/// Maximum tensors of a weights file. The largest models have 60,000 in all their files.
+/// Maximum tensors of a weights file. The largest models have 60,000 tensors in all their files.
 pub const TENSORS: u64 = 1 << 18;
 
 /// Maximum bytes of a small JSON file: `config.json` and similar files, the shard index, and the
 /// files of a run directory. Parsed JSON needs about twenty times as much memory. The index of a
-/// model of 60,000 tensors has 9 MB, the longest `tokenizer_config.json` 1 MB.
+/// model of 60,000 tensors is 9 MB long, the longest `tokenizer_config.json` 1 MB.
 pub const JSON_BYTES: Limit = Limit::new("JSON_BYTES", 16 << 20);
 
 /// Maximum values of a `tokenizer.json` outside its model. An added token needs nine, and the

@@ -1,7 +1,7 @@
 //! The types that transformers declares for the fields of a `config.json`.
 //!
 //! transformers 5 refuses a config with a value of another type: `256.0` is not an `int`, and `1`
-//! is not a `float`. [`Family::config_types`] has the types of each family.
+//! is not a `float`. [`Family::config_types`] lists the types of each family.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -168,12 +168,12 @@ mod tests {
         assert_eq!(fields["rms_norm_eps"].to_string(), "1.0");
         assert_eq!(fields["sliding_window"].to_string(), "512");
         // The caller refuses a flag written as a number.
-        let left = wrong_types(&Value::Object(fields.clone()));
-        assert_eq!(left.len(), 1);
+        let remaining = wrong_types(&Value::Object(fields.clone()));
+        assert_eq!(remaining.len(), 1);
         fields.insert("query_pre_attn_scalar".to_owned(), json!(256.5));
         fields.insert("eos_token_id".to_owned(), json!([1, 2.0]));
-        let left = wrong_types(&Value::Object(fields));
-        assert_eq!(left.len(), 3);
+        let remaining = wrong_types(&Value::Object(fields));
+        assert_eq!(remaining.len(), 3);
         assert_eq!(
             wrong_types(&json!({"model_type": "other", "vocab_size": 1.5})),
             []

@@ -21,7 +21,7 @@ pub enum CheckpointError {
         path = path.display()
     )]
     NoWeights {
-        /// Directory or file searched.
+        /// The directory or file that was searched.
         path: PathBuf,
         /// File names searched for.
         looked_for: &'static str,
@@ -153,7 +153,7 @@ pub enum CheckpointError {
     /// A requested tensor is not in the files.
     #[error("{path} has no tensor {tensor}{hint}", path = path.display())]
     UnknownTensor {
-        /// Weights searched.
+        /// The weights that were searched.
         path: PathBuf,
         /// Requested Hugging Face name.
         tensor: String,
@@ -251,7 +251,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Name of the tensor.
         tensor: String,
-        /// Row-major index of the first such element.
+        /// Row-major index of the first element out of range.
         element_idx: usize,
         /// The value of that element.
         value: f32,
@@ -439,16 +439,16 @@ fn existing_checkpoints(steps: &[u64]) -> String {
     let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
     match steps.as_slice() {
         [] => "the run has no checkpoints".to_owned(),
-        steps => format!("the run has the checkpoints of steps {}", steps.join(", ")),
+        steps => format!("the run has checkpoints at steps {}", steps.join(", ")),
     }
 }
 
 /// All differences between expected and actual tensors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TensorDifferences {
-    /// Expected but absent.
+    /// Expected tensors that are absent.
     pub missing: Vec<String>,
-    /// Present but not expected.
+    /// Tensors that are present but not expected.
     pub extra: Vec<String>,
     /// Name, expected shape, found shape.
     pub misshapen: Vec<(String, Vec<usize>, Vec<usize>)>,

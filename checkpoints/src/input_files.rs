@@ -28,7 +28,7 @@ const SAMPLED_PAGES: u64 = 512;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Files in the folder of a language model or encoder that are read, apart from the weights.
+/// Files that are read from the folder of a language model or encoder in addition to the weights.
 const NAMES: [&str; 13] = [
     "config.json",
     "generation_config.json",
@@ -119,8 +119,8 @@ impl FileDigest {
     }
 }
 
-/// The end of the content of a GGUF file; `None` for other files. Bytes after the last tensor are
-/// ignored, as in gguf and llama.cpp, however many there are.
+/// The end of the content of a GGUF file; `None` for other files. Any bytes after the last tensor
+/// are ignored, as in gguf and llama.cpp.
 fn content_end(path: &Path) -> Option<u64> {
     let is_gguf = path
         .extension()
@@ -155,8 +155,8 @@ pub fn model_files(path: &Path) -> Result<BTreeMap<String, PathBuf>, CheckpointE
     let mut files = BTreeMap::new();
     if !path.is_dir() {
         files.insert(ITSELF.to_owned(), path.to_owned());
-        // For a GGUF file, only these files in its folder are read; for safetensors, the whole
-        // folder is checked.
+        // In the folder of a GGUF file, only this file is read. For a safetensors file, all files
+        // in `NAMES` are read.
         let names = if path.extension().is_some_and(|e| e == "gguf") {
             &["tokenizer.json"][..]
         } else {
@@ -252,7 +252,8 @@ mod tests {
         file.write_all(b"header").unwrap();
         let first = FileDigest::compute(&path, None).unwrap();
         assert_eq!(first.bytes, MAX_SMALL_BYTES + 12_345);
-        // A known digest is reused without reading the file, so the false digest is kept.
+        // `earlier` has a false digest. It is returned unchanged, because a matching file is not
+        // read again.
         let earlier = FileDigest {
             sha256: "known".to_owned(),
             ..first.clone()
@@ -261,7 +262,7 @@ mod tests {
         let elsewhere = earlier.without_time();
         assert_eq!(FileDigest::compute(&path, Some(&elsewhere)).unwrap(), first);
 
-        // One flipped bit anywhere changes the modification time.
+        // Changing one byte anywhere changes the modification time.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         file.seek(SeekFrom::Start(MAX_SMALL_BYTES / 2 + 9_999))
             .unwrap();

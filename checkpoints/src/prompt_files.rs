@@ -1,7 +1,7 @@
 //! The prompt files of a model: its chat template and the prompt of SLOT rows.
 //!
-//! Checkpoints and exports contain the prompts of training as Jinja files, so that a server or its
-//! client can prompt the model as in training.
+//! Checkpoints and exports contain the prompts used in training as Jinja files, so that a server or
+//! its client can prompt the model in the same way.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ mod tests {
         let template = dir.path().join("my.v2.chat_template.jinja");
         assert_eq!(fs::read_to_string(&template).unwrap(), "{{ messages }}");
         assert!(dir.path().join("my.v2.prompt.jinja").is_file());
-        // As after an interrupted export.
+        // Simulate an export that is repeated after an interruption.
         both().write_next_to(&file).unwrap();
         fs::write(&template, "another").unwrap();
         let error = both().write_next_to(&file).unwrap_err();

@@ -21,8 +21,8 @@ use tooltune_checkpoints::{
     Adapter, HostTensor, MetricsFile, ModelFiles, PeftConfig, RunDir, Weights,
 };
 
-/// Maximum memory. The files have a few tens of kilobytes, and even a small header must not request
-/// more than this.
+/// Maximum memory. The files are a few tens of kilobytes long, and even a small header must not
+/// request more than this.
 const MAX_BYTES: u64 = 512 << 20;
 
 /// Lengths and counts at which file arithmetic tends to fail.
@@ -84,7 +84,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// Calls `work` with a random generator for each damaged file.
-fn each(kind: &str, mut work: impl FnMut(&mut Random)) {
+fn for_each_seed(kind: &str, mut work: impl FnMut(&mut Random)) {
     let first = number("TOOLTUNE_MUTATIONS_SEED", 1);
     for seed in first..first + number("TOOLTUNE_MUTATIONS", 300) {
         let _seed = Seed(kind, seed);
@@ -199,7 +199,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect(name)
 }
 
-/// Reads every tensor; unreadable tensors give errors.
+/// Reads every tensor and ignores errors.
 fn read_all(weights: &Weights) {
     for name in weights.names() {
         let _ = weights.read_f32(name);
@@ -230,7 +230,7 @@ fn damaged_gguf_files_are_errors_or_models() {
         "../../../tests/fixtures/models/qwen3_5_text_even/model.gguf",
     ] {
         let bytes = fixture(name);
-        each("gguf", |random| {
+        for_each_seed("gguf", |random| {
             fs::write(&path, damage(random, &bytes)).expect("written");
             read_model(&path);
             let _ = read_gguf_adapter(&path, qwen2);
@@ -247,7 +247,7 @@ fn damaged_safetensors_files_are_errors_or_weights() {
     let path = folder.path().join("model.safetensors");
     let n = u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
     let header: Value = serde_json::from_slice(&whole[8..8 + n]).expect("a header");
-    each("safetensors", |random| {
+    for_each_seed("safetensors", |random| {
         // Damaged bytes, or a valid header with other values.
         let bytes = match random.below(2) {
             0 => damage(random, &whole),
@@ -324,7 +324,7 @@ fn damaged_config_and_tokenizer_files_are_errors_or_models() {
         fs::write(folder.path().join(name), value.to_string()).expect("written");
     }
     read_model(folder.path());
-    each("model folder", |random| {
+    for_each_seed("model folder", |random| {
         let (name, whole) = random.one_of(&files);
         let bytes = match random.below(2) {
             0 => damage(random, whole.to_string().as_bytes()),
@@ -374,7 +374,7 @@ fn damaged_adapters_are_errors_or_adapters() {
     let names = ["adapter_config.json", "adapter_model.safetensors"];
     let files = names.map(|name| (dir.join(name), fs::read(dir.join(name)).expect("written")));
     let config: Value = serde_json::from_slice(&files[0].1).expect("JSON");
-    each("adapter", |random| {
+    for_each_seed("adapter", |random| {
         let (path, whole) = random.one_of(&files);
         let is_config = *path == files[0].0;
         let bytes = match (is_config, random.below(2)) {
@@ -411,7 +411,7 @@ fn damaged_gguf_adapters_are_errors_or_adapters() {
     write_gguf_adapter(&path, &adapter(), &scalings, &base, FloatDtype::F32).expect("written");
     let bytes = fs::read(&path).expect("written");
     read_gguf_adapter(&path, base.architecture).expect("whole");
-    each("gguf adapter", |random| {
+    for_each_seed("gguf adapter", |random| {
         fs::write(&path, damage(random, &bytes)).expect("written");
         let _ = read_gguf_adapter(&path, base.architecture);
     });
@@ -454,7 +454,7 @@ fn damaged_folders_of_encoders_are_errors_or_encoders() {
         fs::write(path_of(name), value.to_string()).expect("written");
     }
     SentenceTransformer::read(folder.path(), 32).expect("whole");
-    each("encoder", |random| {
+    for_each_seed("encoder", |random| {
         let (name, whole) = random.one_of(&files);
         let bytes = match random.below(2) {
             0 => damage(random, whole.to_string().as_bytes()),
@@ -503,7 +503,7 @@ fn damaged_files_of_runs_are_errors_or_runs() {
     ];
     let path_of = |name: &str| -> PathBuf { root.join(name) };
     let files = names.map(|name| (name, fs::read(path_of(name)).expect(name)));
-    each("run", |random| {
+    for_each_seed("run", |random| {
         let (name, whole) = random.one_of(&files);
         fs::write(path_of(name), damage(random, whole)).expect("written");
         let run_dir = RunDir::open_to_read(&root).expect("a folder");

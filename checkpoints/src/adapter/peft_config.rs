@@ -74,7 +74,7 @@ pub struct PeftConfig {
     /// Alphas that differ from `lora_alpha`, by module name or regex; the first matching key wins.
     #[serde(default)]
     pub alpha_pattern: Patterns<f64>,
-    /// Layer indices that have factors; all if absent.
+    /// Indices of the layers that have factors; all layers if absent.
     #[serde(default)]
     pub layers_to_transform: Option<Value>,
     /// Name of the list of layers that `layers_to_transform` indexes.

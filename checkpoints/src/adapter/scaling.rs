@@ -21,7 +21,7 @@ use crate::weights::HostTensor;
 pub struct ModuleScaling {
     /// Rows of A, columns of B.
     pub rank: usize,
-    /// Factor of the product.
+    /// The number that `B·A` is multiplied by.
     pub scaling: f64,
 }
 

@@ -47,7 +47,7 @@ fn with_config(fields: Value) -> TempDir {
     dir
 }
 
-/// An adapter directory with these tensors, each with its key and shape.
+/// An adapter directory with these tensors, given by key and shape.
 fn with_tensors(tensors: &[(&str, &[usize])]) -> TempDir {
     let dir = with_config(json!({}));
     let path = dir.path().join(TENSORS_FILE);

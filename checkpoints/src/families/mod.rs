@@ -1,6 +1,6 @@
 //! The file conventions of each model family, one module per family.
 //!
-//! The network of a family is defined in the trainer, in a value that refers to the one here. To
+//! The trainer defines the network of each family in a value that refers to the [`Family`] here. To
 //! add a family, write its module and its line in `families!`.
 
 mod bert;
@@ -10,7 +10,7 @@ use serde_json::Value;
 pub use bert::{BERT, EncoderFamily};
 pub(crate) use qwen3_5_text::{CONVOLUTION, LOG_RATES};
 
-/// Declares the modules of the families, and lists their values.
+/// Declares the family modules, and lists their values in `FAMILIES`.
 macro_rules! families {
     ($($module:ident::$family:ident),+ $(,)?) => {
         $(mod $module;)+
@@ -65,8 +65,8 @@ pub struct Family {
 pub struct ConfigRules {
     /// The family's only activation, as `hidden_act` names it.
     pub hidden_act: &'static str,
-    /// Default of `num_key_value_heads`. `None` means one for each query head, as does `null` in
-    /// every family.
+    /// Default of `num_key_value_heads`. `None` means one per query head. In every family, a `null`
+    /// in the file means the same.
     pub default_key_value_heads: Option<usize>,
     /// Defaults of other numeric fields.
     pub defaults: &'static [(&'static str, DefaultValue)],
@@ -142,15 +142,16 @@ pub enum LayerRules {
     UnlessNull,
     /// All blocks have a window if `sliding_window` is set.
     IfGiven,
-    /// If `use_sliding_window` is true and `sliding_window` is not null: the blocks listed in
-    /// `layer_types`, otherwise those from `max_window_layers` (default 28) on.
+    /// The blocks listed in `layer_types` have a window; without that list, the blocks from index
+    /// `max_window_layers` (default 28) on. No block has a window unless `use_sliding_window` is
+    /// true and `sliding_window` is not null.
     FromLayer,
     /// The blocks listed in `layer_types` have a window; otherwise every block except each nth.
     /// `sliding_window_pattern` overrides n.
     WindowExceptEvery(usize),
-    /// Each nth block has no RoPE, or the blocks with 0 in `no_rope_layers`.
-    /// `no_rope_layer_interval` overrides n. With `use_sliding_window` these blocks also have the
-    /// window, or those listed in `layer_types`.
+    /// The blocks with 0 in `no_rope_layers` skip RoPE; without that list, each nth block.
+    /// `no_rope_layer_interval` overrides n. With `use_sliding_window`, the blocks listed in
+    /// `layer_types` have a window; without that list, the blocks that skip RoPE.
     NoRopeEvery(usize),
     /// No block has a window. The blocks listed in `layer_types` have linear attention; otherwise
     /// every block except each nth. `full_attention_interval` overrides n.
@@ -183,12 +184,12 @@ pub struct RotaryRules {
 /// The multipliers of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Multipliers {
-    /// Only scores, by the inverse root of the head size.
+    /// Only scores are multiplied, by the inverse square root of the head size.
     None,
-    /// Embeddings, scores, residuals and logits, by fields of the file.
+    /// Embeddings, scores, residuals and logits are multiplied by fields of the file.
     Granite,
-    /// Embeddings by the root of the hidden size, scores by the inverse root of
-    /// `query_pre_attn_scalar`.
+    /// Embeddings are multiplied by the square root of the hidden size, scores by the inverse
+    /// square root of `query_pre_attn_scalar`.
     Gemma,
 }
 
@@ -219,14 +220,14 @@ pub struct GgufRules {
     pub outer: &'static [ModuleName],
     /// Modules of block `N`: after `blk.N.` in GGUF, after `model.layers.N.` in Hugging Face.
     pub in_block: &'static [ModuleName],
-    /// Parameters of block `N` whose full names differ, not only their module names.
+    /// Parameters of block `N` that are listed by full tensor name, because their suffixes differ.
     pub parameters: &'static [ModuleName],
-    /// The value that llama.cpp's norm weights have added to Hugging Face's.
+    /// The number that llama.cpp's converter adds to Hugging Face's norm weights.
     pub norm_offset: f32,
-    /// Norms of a block, by Hugging Face name, without that offset.
+    /// Norms of a block to which the converter does not add `norm_offset`, by Hugging Face name.
     pub norms_without_offset: &'static [&'static str],
-    /// Numeric keys of this architecture only, each with the equivalent field of `config.json` or
-    /// of its `rope_scaling`. If the key is absent, the field is left out.
+    /// Numeric keys that only this architecture uses, each with the equivalent field of
+    /// `config.json` or of its `rope_scaling`. If the key is absent, the field is left out.
     pub numbers: &'static [(&'static str, &'static str)],
 }
 
@@ -251,7 +252,7 @@ impl GgufRules {
         self.biases || attention_inputs.iter().any(|name| module.ends_with(name))
     }
 
-    /// The value that llama.cpp's weights of this Hugging Face tensor have added to Hugging Face's.
+    /// The number that llama.cpp's converter adds to the values of this Hugging Face tensor.
     pub(crate) fn value_offset(&self, tensor: &str) -> f32 {
         let is_this_norm = |norm: &&str| tensor.ends_with(&format!("{norm}.weight"));
         match tensor.ends_with("norm.weight") && !self.norms_without_offset.iter().any(is_this_norm)
@@ -304,15 +305,15 @@ impl Family {
         Self::of_model_type(config.get("model_type")?.as_str()?)
     }
 
-    /// The family that GGUF files with this `general.architecture` are read as.
+    /// The family as which GGUF files with this `general.architecture` are read.
     pub fn of_architecture(architecture: &str) -> Option<&'static Family> {
         FAMILIES.iter().copied().find(|family| {
             family.gguf.reads_architecture && family.gguf.architecture == architecture
         })
     }
 
-    /// The Hugging Face name of a GGUF tensor. A tensor without one keeps its GGUF name, and
-    /// the comparison with the model lists it.
+    /// The Hugging Face name of a GGUF tensor. An unknown tensor keeps its GGUF name, and the
+    /// comparison with the model lists it.
     pub(crate) fn hugging_face_tensor(&self, tensor: &str) -> String {
         self.find_hugging_face_name(tensor)
             .unwrap_or_else(|| tensor.to_owned())
@@ -370,8 +371,8 @@ impl Family {
     }
 }
 
-/// Whether any family has a GGUF name for this adapted module. GGUF does not treat a convolution as
-/// a linear layer.
+/// Whether any family has a GGUF name for this adapted module. Convolutions are excluded, because
+/// GGUF does not treat them as linear layers.
 pub(crate) fn is_in_gguf(module: &str) -> bool {
     FAMILIES.iter().any(|family| {
         let gguf = family.gguf_module(module);

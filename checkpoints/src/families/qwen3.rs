@@ -31,7 +31,7 @@ pub const QWEN3: Family = Family {
     },
 };
 
-/// Modules of a block: Llama's and per-head norms.
+/// Modules of a block: Llama's modules and the norms of query and key heads.
 const IN_BLOCK: [ModuleName; 11] = {
     let [a, b, c, d, e, f, g, h, i] = llama::IN_BLOCK;
     [a, b, c, d, e, f, g, h, i, QUERY_NORM, KEY_NORM]

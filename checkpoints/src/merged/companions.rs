@@ -101,7 +101,7 @@ fn config_dir(base: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(exists.then(|| dir.to_owned()))
 }
 
-/// The chat template of training, which replaces the base's template.
+/// The chat template used in training, which replaces the base's template.
 fn training_template<'a>(options: &MergeOptions<'a>) -> Option<&'a str> {
     options.prompts?.chat_template.as_deref()
 }
@@ -139,7 +139,8 @@ fn copy(
         let parsed: Value =
             serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
         match parsed {
-            // Older versions of transformers load configs that the current version refuses.
+            // Older versions of transformers load configs that the current version refuses, so the
+            // numbers are converted.
             Value::Object(mut fields) if !wrong_types(&files.config).is_empty() => {
                 convert_numbers(&mut fields);
                 write_json(&dir.join(CONFIG), &Value::Object(fields))?;
@@ -173,8 +174,8 @@ fn required_tokenizer_class(family: &Family) -> Option<&'static str> {
     }
 }
 
-/// A tokenizer_config.json that names `class`. transformers chose the class of the whole model by
-/// its model type; for a standalone language model it uses the class named here.
+/// A tokenizer_config.json that names `class`. transformers chooses the class of a vision-language
+/// model by its model type, but the class of a standalone language model by this file.
 fn with_class(path: &Path, bytes: &[u8], class: &str) -> Result<Vec<u8>, CheckpointError> {
     let mut fields: Map<String, Value> =
         serde_json::from_slice(bytes).map_err(CheckpointError::json(path))?;
@@ -201,8 +202,8 @@ pub(super) fn config_of_gguf(
     }
     let dtype = options.gguf_dtype.torch_name();
     config.insert("torch_dtype".to_owned(), dtype.into());
-    // If the key were absent, transformers would use the family's default ID, which may be a
-    // different token here, or none.
+    // If the key were absent, transformers would use the family's default ID. In this vocabulary,
+    // that ID may be a different token or not exist.
     for (key, id) in special_ids(files) {
         config.insert(key.to_owned(), id);
     }

@@ -1,8 +1,9 @@
 //! Writes a base model with an adapter merged into its weights as one GGUF file.
 //!
-//! The metadata of a GGUF base is unchanged, except for the chat template of training, the tokens
-//! added around each prompt, and the data type. For a Hugging Face folder, the metadata is written
-//! from its config (`gguf_config`). Tensors are read, changed and written one at a time.
+//! The metadata of a GGUF base is unchanged, except for the chat template (replaced by the template
+//! used in training), the tokens added around each prompt, and the data type. For a Hugging Face
+//! folder, the metadata is written from its config (`gguf_config`). Tensors are read, changed and
+//! written one at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +27,7 @@ use crate::weights::{GgufDtype, HeadOrder, HostTensor, NewGgufTensor, Weights};
 pub struct GgufMergeOptions<'a> {
     /// The data type of the matrices.
     pub dtype: GgufDtype,
-    /// The chat template of training, which replaces the base's template.
+    /// The chat template used in training, which replaces the base's template.
     pub chat_template: Option<&'a str>,
     /// Whether llama.cpp prepends the beginning-of-text token to each prompt. `None` keeps the
     /// setting of the base or the vocabulary.
@@ -41,7 +42,8 @@ const QUANTIZATION_VERSION: &str = "general.quantization_version";
 const TEMPLATE: &str = "tokenizer.chat_template";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
-/// Keys for tokens that llama.cpp appends to each prompt; training appends none.
+/// Keys that make llama.cpp append tokens to each prompt. They are dropped, because training
+/// appends none.
 const SUFFIX_KEYS: [&str; 2] = [
     "tokenizer.ggml.add_eos_token",
     "tokenizer.ggml.add_sep_token",
@@ -51,8 +53,9 @@ const SUFFIX_KEYS: [&str; 2] = [
 /// file.
 const FILE_KEYS: [&str; 3] = ["general.alignment", "split.", "quantize."];
 
-/// Why llama.cpp cannot compute the model at `base`, if so: a config setting, or tensors that the
-/// architecture does not have. `None` for a GGUF file, because it is llama.cpp's own format.
+/// The reason why llama.cpp cannot compute the model at `base`: a config setting, or tensors that
+/// the architecture does not have. `None` if it can. A GGUF file is always accepted, because it is
+/// llama.cpp's own format.
 ///
 /// # Errors
 ///
@@ -111,7 +114,7 @@ fn refusal(
 ///
 /// - `path` exists or cannot be written, or a file of the base cannot be read.
 /// - The base lacks modules of the adapter, or the shapes of factors do not match.
-/// - A sum exceeds the range of the data type. The error contains its name and element.
+/// - A sum exceeds the range of the data type. The error names the tensor and the element.
 /// - A safetensors base uses a feature that llama.cpp does not support for its architecture, such
 ///   as RoPE scaling, an attention window or a bias, or `vocabulary` is missing.
 pub fn save_merged_gguf(
@@ -197,7 +200,7 @@ pub fn save_ollama(
     })
 }
 
-/// The models that are merged.
+/// A model to be written: the base and the adapter.
 struct Model<'a> {
     files: &'a ModelFiles,
     base: GgufBase,

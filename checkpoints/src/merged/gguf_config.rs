@@ -25,11 +25,11 @@ use crate::weights::gguf_write::GgufHeader;
 /// Named tensors to write in addition to the tensors of the folder.
 type ExtraTensors = Vec<(&'static str, Vec<f32>)>;
 
-/// The context size up to which llama.cpp computes short prompts as the config at `base` specifies.
+/// The largest context size at which llama.cpp computes short prompts as the config at `base`
+/// specifies. `None` if the model has only one set of frequency divisors.
 ///
 /// RoPE scaling "longrope" has separate frequency divisors for short and long prompts. transformers
 /// and tooltune select them by the prompt length; llama.cpp selects them by its context size.
-/// `None` if the model has only one set.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ impl Config<'_> {
                 let is_27b = self.size("num_hidden_layers")? == 62;
                 let width = self.size("hidden_size")? / self.size("num_attention_heads")?.max(1);
                 let expected = if is_27b { width } else { head_dim };
-                // transformers' default is the head size of every model except the largest.
+                // transformers' default of 256 is the head size of every model except the largest.
                 let scalar = self.size_or(field, Some(256), head_dim)?;
                 if scalar != expected {
                     let feature = format!("a GGUF file with {field} = {scalar}");

@@ -107,7 +107,7 @@ fn has_window_per_block(config: &Config<'_>, n_layers: usize) -> Vec<bool> {
     }
 }
 
-/// Refuses no-RoPE blocks other than llama.cpp's.
+/// Refuses a config whose no-RoPE blocks differ from llama.cpp's.
 fn check_no_rope(
     config: &Config<'_>,
     default_interval: usize,

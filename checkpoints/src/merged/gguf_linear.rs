@@ -83,7 +83,8 @@ fn write_kinds(
     Ok(())
 }
 
-/// Writes which image coordinate rotates which dimensions. The rotation of text must not change.
+/// Writes which image coordinate rotates which dimensions. Refuses sections that llama.cpp would
+/// apply differently to text.
 fn write_sections(
     config: &Config<'_>,
     header: &mut GgufHeader,

@@ -48,7 +48,7 @@ pub struct MergeOptions<'a> {
     pub gguf_dtype: FloatDtype,
     /// Content of `tokenizer.json`, for a GGUF base without this file in its folder.
     pub tokenizer_json: Option<&'a str>,
-    /// The prompt files of training; their chat template replaces the base's template.
+    /// The prompt files used in training; their chat template replaces the base's template.
     pub prompts: Option<&'a PromptFiles>,
     /// Additional files by name.
     pub extra_files: Option<&'a BTreeMap<String, Vec<u8>>>,
@@ -67,8 +67,8 @@ impl Default for MergeOptions<'_> {
     }
 }
 
-/// Why a base with these files cannot be written as a merged folder, if so: a tensor that is not a
-/// float, or a number in a GGUF file whose type transformers refuses.
+/// The reason why a base with these files cannot be written as a merged folder: a tensor that is
+/// not a float, or a number in a GGUF file whose type transformers refuses. `None` if it can.
 pub fn refused_as_folder(files: &ModelFiles) -> Option<CheckpointError> {
     let options = MergeOptions::default();
     let formats = shards(&files.weights, &options).err();
@@ -93,7 +93,7 @@ pub fn refused_as_folder(files: &ModelFiles) -> Option<CheckpointError> {
 ///   layer.
 /// - The shapes of factors or fully trained weights do not match the base, or a factor lacks its
 ///   other half.
-/// - A sum is NaN or infinite in the output data type. The error contains its name and element.
+/// - A sum is NaN or infinite in the output data type. The error names the tensor and the element.
 /// - A GGUF base has no `tokenizer.json`, and `options` contains none.
 pub fn save_merged(
     dir: &Path,
@@ -180,8 +180,8 @@ fn replacement_weights<'a>(
     Err(CheckpointError::UnmatchedModules {
         path: files.weights.origin().to_owned(),
         modules: unmatched,
-        fix: "the base ties head and embedding, or these weights of modules_to_save have another \
-              shape in it; merge into the model that the adapter was trained on",
+        fix: "the base ties head and embedding, or these weights (modules_to_save) have other \
+              shapes in the base; merge into the model that the adapter was trained on",
     })
 }
 

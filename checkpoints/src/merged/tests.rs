@@ -1,4 +1,4 @@
-//! Compares merged models with base plus product, and tests merges that are refused.
+//! Compares merged models with the base plus the product of the factors, and tests refused merges.
 
 mod every_family;
 
@@ -130,7 +130,8 @@ fn check_sums(merged: &Weights, base: &Weights, adapter: &Adapter, dtype: FloatD
             assert_eq!(ours.values, expected, "{name}");
             continue;
         };
-        // Half a unit in the last place of the data type, and the rounding of f32 sums.
+        // The tolerance is half a unit in the last place of the data type, plus the rounding of f32
+        // sums.
         let precision = match dtype {
             FloatDtype::F32 => 1e-6,
             FloatDtype::F16 => 0.5001 / 1024.0,
@@ -518,8 +519,8 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// The fields of a tiny model that llama.cpp does not support in its family, each with the values
-/// of a config without it.
+/// The fields of a tiny model that llama.cpp does not support in its family. Each field has an
+/// object of values that make the config supported.
 fn unsupported_fields(fixture: &Path) -> Map<String, Value> {
     let path = fixture.join("unsupported_by_llama_cpp.json");
     match path.exists() {

@@ -12,7 +12,7 @@ use crate::families::{Family, LLAMA, LayerRules, MISTRAL, Multipliers};
 use crate::weights::PredictionBlocks;
 use crate::weights::gguf::{ARCHITECTURE, GgufFile, GgufMetadata, GgufValue};
 
-/// Maximum number of blocks in the config; its readers refuse more.
+/// Maximum number of blocks in the config. The readers of the config refuse more.
 const MAX_LAYERS: usize = 1 << 16;
 
 /// The config in the format of transformers.
@@ -21,7 +21,7 @@ pub(super) fn config_of(gguf: &GgufFile) -> Result<Value, CheckpointError> {
     let kind = "general.type";
     if metadata.text(kind)? == Some("adapter") {
         let problem = "is \"adapter\": this file is a llama.cpp LoRA adapter, not a model; give \
-                       the base model, or to load the adapter its run or PEFT folder";
+                       its base model; to load the adapter, give its run or PEFT folder";
         return Err(CheckpointError::field(metadata.path(), kind, problem));
     }
     let family = family(metadata)?;
@@ -196,7 +196,8 @@ fn window(
     Ok(config_fields)
 }
 
-/// Which blocks have the window, if the file specifies it: every block except each nth, or a list.
+/// Which blocks have the window, if the file specifies them: every block except each nth, or a
+/// list.
 fn pattern(
     fields: &Fields<'_>,
     config: &Value,

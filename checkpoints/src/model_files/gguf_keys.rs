@@ -41,9 +41,9 @@ pub(super) const WINDOW: &str = "attention.sliding_window";
 /// Which blocks have the window, read for families that also have blocks without it.
 pub(super) const PATTERN: &str = "attention.sliding_window_pattern";
 
-/// Keys without effect on these architectures: the number of embedding rows, which the tensor's
-/// shape also has; whether a scaling was trained; a constant of a norm that they do not have; the
-/// tensor layout; the pooling type.
+/// Keys without effect on these architectures: the number of embedding rows, which equals a
+/// dimension of the tensor; whether a scaling was trained; a constant of a norm that these
+/// architectures do not have; the tensor layout; the pooling type.
 const HARMLESS: [&str; 5] = [
     "vocab_size",
     "rope.scaling.finetuned",

@@ -20,7 +20,7 @@ pub(crate) const MROPE_SECTION: &str = "mrope_section";
 /// transformers' default for absent sections.
 pub(crate) const DEFAULT_SECTIONS: [u32; 4] = [11, 11, 10, 0];
 
-/// Whether this module, or the reading of tensors, uses this key of the architecture's group.
+/// Whether this module or the tensor reader uses this key. `name` has no architecture prefix.
 pub(super) fn is_supported_key(name: &str) -> bool {
     let [_, kernel] = KERNEL;
     [
@@ -169,7 +169,7 @@ mod tests {
     use crate::model_files::ModelFiles;
 
     /// A model with two linear-attention blocks (two key heads of size 4, four value heads of size
-    /// 2) and one full-attention block. `more` can add to it.
+    /// 2) and one full-attention block. `more` adds to the file.
     fn tiny(more: impl FnOnce(GgufWriter) -> GgufWriter) -> Result<ModelFiles, CheckpointError> {
         let mut gguf = GgufWriter::new()
             .text("general.architecture", "qwen35")

@@ -203,7 +203,7 @@ fn llama3_divisor(frequency: f64, factor: f64) -> f64 {
 }
 
 /// The divisors of a `rope_scaling` of type llama3, which GGUF stores as a tensor with the highest
-/// frequency first. `None` if its settings differ from those of every published model.
+/// frequency first. `None` if its settings differ from the settings of all published models.
 pub(crate) fn llama3_divisors(scaling: &Value, theta: f64, head_dim: u64) -> Option<Vec<f32>> {
     let is = |key: &str, value: f64| scaling[key].as_f64() == Some(value);
     let is_published = is("low_freq_factor", LLAMA3_LOW_FREQ_FACTOR)

@@ -129,7 +129,7 @@ fn check_tied_head(
     };
     let problem = format!(
         "is true, but the weights contain a {head} that differs from {embedding} in element \
-         {element}; transformers uses that head and vLLM ignores it: set it to false to \
+         {element}; transformers uses that head and vLLM ignores it: set the field to false to \
          keep the head, or remove the tensor"
     );
     Err(CheckpointError::field(

@@ -2,7 +2,7 @@
 //!
 //! The result is the same for a Hugging Face directory and a GGUF file: the config always has the
 //! field names of `config.json`. Nothing is guessed. A field that the file omits is absent, and the
-//! reader of the config uses a default or refuses it.
+//! reader of the config uses a default or refuses the config.
 
 mod few_values;
 mod gguf;

@@ -8,10 +8,10 @@
 //! `rope_parameters: { full_attention: { … }, sliding_attention: { rope_theta } }`, or
 //! `rope_local_base_freq` with the earlier format.
 //!
-//! A file may contain both. transformers 5.23 and this module then read only `rope_scaling`.
-//! Differences between the two are an error, because other programs read `rope_parameters`. Source:
-//! huggingface/transformers 5.23, `modeling_rope_utils.py`, `convert_rope_params_to_dict` and
-//! `standardize_rope_params`.
+//! A file may contain both formats. transformers 5.23 and this module then read only
+//! `rope_scaling`. Differences between the two are an error, because other programs read
+//! `rope_parameters`. Source: huggingface/transformers 5.23, `modeling_rope_utils.py`,
+//! `convert_rope_params_to_dict` and `standardize_rope_params`.
 
 use std::path::Path;
 
@@ -238,7 +238,7 @@ fn theta(
     Ok(Some(theta.clone()))
 }
 
-/// Returns the table that transformers reads. Both tables no longer have a theta.
+/// Returns the table that transformers reads. `theta` was already removed from both tables.
 fn effective_table(
     path: &Path,
     old: Map<String, Value>,
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn normalised(config: Value) -> Result<Value, CheckpointError> {
+    fn normalise_config(config: Value) -> Result<Value, CheckpointError> {
         let mut fields = config.as_object().unwrap().clone();
         normalise(Path::new("config.json"), &mut fields)?;
         Ok(Value::Object(fields))
@@ -283,15 +283,15 @@ mod tests {
             {"rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "rope_type": "llama3"}});
         let old = json!({"rope_theta": 5e5, "rope_scaling":
             {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}});
-        assert_eq!(normalised(new).unwrap(), expected);
-        assert_eq!(normalised(old).unwrap(), expected);
+        assert_eq!(normalise_config(new).unwrap(), expected);
+        assert_eq!(normalise_config(old).unwrap(), expected);
     }
 
     #[test]
     fn the_default_type_is_no_scaling() {
         let config = json!({"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}});
         assert_eq!(
-            normalised(config).unwrap(),
+            normalise_config(config).unwrap(),
             json!({"rope_theta": 1e4, "rope_scaling": null})
         );
     }
@@ -299,13 +299,13 @@ mod tests {
     #[test]
     fn a_config_without_rope_settings_is_unchanged() {
         let config = json!({"model_type": "bert"});
-        assert_eq!(normalised(config.clone()).unwrap(), config);
+        assert_eq!(normalise_config(config.clone()).unwrap(), config);
     }
 
     #[test]
     fn two_different_thetas_are_an_error() {
         let config = json!({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}});
-        let error = normalised(config).unwrap_err().to_string();
+        let error = normalise_config(config).unwrap_err().to_string();
         assert!(
             error.contains("rope_theta: is 10000.0 and differs"),
             "{error}"
@@ -316,7 +316,7 @@ mod tests {
     fn settings_per_layer_type_are_refused() {
         for table in ["rope_parameters", "rope_scaling"] {
             let config = json!({ table: {"full_attention": {"rope_theta": 1e4}} });
-            let error = normalised(config).unwrap_err().to_string();
+            let error = normalise_config(config).unwrap_err().to_string();
             assert!(error.contains("per layer type"), "{error}");
         }
     }
@@ -335,12 +335,12 @@ mod tests {
         ] {
             let config = json!({"rope_theta": 1e4, "rope_scaling": old, "rope_parameters": new});
             let expected = json!({"rope_theta": 1e4, "rope_scaling": linear});
-            assert_eq!(normalised(config).unwrap(), expected);
+            assert_eq!(normalise_config(config).unwrap(), expected);
         }
         let yarn = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0},
             "rope_parameters": default});
         assert_eq!(
-            normalised(yarn).unwrap()["rope_scaling"]["rope_type"],
+            normalise_config(yarn).unwrap()["rope_scaling"]["rope_type"],
             "yarn"
         );
     }
@@ -370,7 +370,7 @@ mod tests {
                 "rope_parameters.rope_theta: is 500000.0",
             ),
         ] {
-            let error = normalised(config).unwrap_err().to_string();
+            let error = normalise_config(config).unwrap_err().to_string();
             assert!(error.contains(expected), "no {expected:?} in {error}");
         }
     }

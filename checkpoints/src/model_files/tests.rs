@@ -313,7 +313,7 @@ fn a_tied_head_that_differs_from_the_embedding_is_refused() {
             "{error}"
         );
         assert!(error.contains(&message), "no {message:?} in {error}");
-        assert!(error.contains("set it to false"), "{error}");
+        assert!(error.contains("set the field to false"), "{error}");
     }
 }
 

@@ -34,7 +34,7 @@ const VISION_PREFIXES: [&str; 6] = [
     "multi_modal_projector.",
 ];
 
-/// The config of the language model, if `config` describes a whole model.
+/// The config of the language model, if `config` describes a vision-language model.
 pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     let model_type = config.get("model_type")?.as_str()?;
     let text = config.get("text_config")?;
@@ -81,7 +81,7 @@ pub(crate) fn tensor_owner(name: &str) -> TensorOwner {
     TensorOwner::Language(renamed.unwrap_or_else(|| name.to_owned()))
 }
 
-/// Whether these are the tensors of a whole model.
+/// Whether these are the tensors of a vision-language model.
 pub(crate) fn is_larger_model<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
     let has_prefix = |name: &str| PREFIXES.iter().any(|(prefix, _)| name.starts_with(prefix));
     names.any(|name| name.starts_with(PREDICTION_PREFIX) || has_prefix(name))

@@ -1,8 +1,8 @@
 //! Detects whether transformers 5 builds a different tokenizer than `tokenizer.json` describes.
 //!
-//! For some classes it uses only the vocabulary and merges of the file and creates the normaliser
-//! and pre-tokenizer itself. tooltune, the `tokenizers` library and transformers 4 use the file. If
-//! the two differ, a remark is printed. Source: huggingface/transformers 5.23,
+//! For some classes, transformers 5 uses only the vocabulary and merges of the file and creates the
+//! normaliser and pre-tokenizer itself. tooltune, the `tokenizers` library and transformers 4 use
+//! the file. If the two differ, a remark is printed. Source: huggingface/transformers 5.23,
 //! `models/auto/tokenization_auto.py`, and `tokenization_llama.py`, `tokenization_qwen2.py`,
 //! `tokenization_qwen3_5.py` and `tokenization_gpt2.py`.
 
@@ -44,8 +44,8 @@ pub(super) fn remark(
         return None;
     }
     Some(format!(
-        "tokenizer.json is used: transformers 5 builds a {class} with another {} than it describes, \
-         and may tokenize text differently",
+        "tokenizer.json is used, but transformers 5 builds a {class} with another {} and may \
+         tokenize text differently",
         differing.join(" and ")
     ))
 }
@@ -71,7 +71,7 @@ pub(super) fn defaults(
     }
 }
 
-/// The class, if it is one for which transformers builds the tokenizer itself.
+/// The tokenizer class, if transformers builds the tokenizers of this class itself.
 fn class(
     tokenizer: &Map<String, Value>,
     settings: &Map<String, Value>,

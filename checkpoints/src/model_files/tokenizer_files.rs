@@ -135,7 +135,7 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// Overrides settings by the values of special_tokens_map.json, including `null`.
+    /// Overrides settings with the values of special_tokens_map.json, including `null`.
     fn merge_map(&mut self) -> Result<(), CheckpointError> {
         for (key, value) in object_if_present(&self.map_path)?.unwrap_or_default() {
             // The older name is used only if no file has the current one.

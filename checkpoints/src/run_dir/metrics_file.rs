@@ -116,7 +116,7 @@ impl MetricsFile {
         let missing = mark.map(|mark| {
             format!(
                 "its lines up to step {step} differ from the checkpoint's lines ({} bytes when \
-                 {step} was saved, {n_bytes} now)",
+                 step {step} was saved, {n_bytes} now)",
                 mark.bytes
             )
         });

@@ -157,7 +157,7 @@ impl RunDir {
     ///
     /// `write` fills the empty directory it receives. Its files are then synced and listed with
     /// size and SHA-256 in a manifest, the directory is renamed, and `LATEST` points to it. A
-    /// checkpoint of the same step is replaced; this happens after resuming from an older one.
+    /// checkpoint of the same step is replaced; it exists if the run resumed from an older one.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl RunDir {
         Ok(Checkpoint { step, path })
     }
 
-    /// All checkpoints by their final name, oldest first, without reading their contents.
+    /// All checkpoints under their final names, oldest first, without reading their contents.
     ///
     /// # Errors
     ///

@@ -406,7 +406,7 @@ fn killing_at_any_moment_leaves_a_run_that_can_be_resumed() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // Kill at moments spread over several saves; the first child has time for one.
+        // Kill at moments spread over several saves. The first child has enough time for one save.
         let patience = if kill_idx == 0 {
             500
         } else {

@@ -273,8 +273,8 @@ impl SentenceTransformer {
     ///
     /// # Source
     ///
-    /// `SentenceTransformer.encode_query`: the prompt named query, or none; never the default
-    /// prompt.
+    /// `SentenceTransformer.encode_query` uses the prompt named query, or no prompt, but never the
+    /// default prompt.
     pub fn query_prompt(&self) -> &str {
         self.prompt("query")
     }

@@ -32,8 +32,8 @@ const TOKENIZER: [&str; 4] = [
 const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 
 /// Writes an encoder with the shape and tokenizer of `base` and the parameters `tensors`, named as
-/// in `BertModel`. Inputs are truncated at `max_seq_length` tokens. All other settings are those of
-/// `base`, in a format that all versions and vLLM accept.
+/// in `BertModel`. Inputs are truncated at `max_seq_length` tokens. All other settings are copied
+/// from `base`, in a format that all versions and vLLM accept.
 ///
 /// # Errors
 ///

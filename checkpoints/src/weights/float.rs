@@ -16,9 +16,9 @@ use crate::error::CheckpointError;
 pub enum FloatDtype {
     /// 32 bits; adapters are trained in this type.
     F32,
-    /// 16 bits, of which 11 are precision; values beyond 65504 are errors.
+    /// 16 bits with 11 bits of precision; values beyond 65504 are errors.
     F16,
-    /// 16 bits, of which 8 are precision, with the range of f32.
+    /// 16 bits with 8 bits of precision and the range of f32.
     BF16,
 }
 

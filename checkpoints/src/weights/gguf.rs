@@ -1,8 +1,8 @@
 //! Parses the header of a GGUF file: its metadata, and the offset and data type of each tensor.
 //!
-//! Versions 2 and 3, little-endian. Every length is compared with the remaining bytes before
-//! anything is allocated, so a corrupt header causes an error, not a large allocation. Source:
-//! ggml-org/ggml `docs/gguf.md`.
+//! Supports versions 2 and 3, little-endian. Every length is compared with the remaining bytes
+//! before anything is allocated, so a corrupt header causes an error, not a large allocation.
+//! Source: ggml-org/ggml `docs/gguf.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -370,8 +370,8 @@ impl HeaderReader<'_> {
         Ok((n_tensors, n_entries))
     }
 
-    /// Reads a number of items, and checks that items of at least `item_bytes` bytes fit into the
-    /// file.
+    /// Reads an item count, and checks that the file has room for this many items of at least
+    /// `item_bytes` bytes.
     fn count(&mut self, item_bytes: u64, part: &str) -> Result<u64, CheckpointError> {
         let n = self.u64(part)?;
         self.check_room(n.saturating_mul(item_bytes), part)?;

@@ -1,6 +1,7 @@
 //! Writes the header of a GGUF file: metadata and the list of tensors.
 //!
-//! Version 3, little-endian, with the default alignment. Source: ggml-org/ggml `docs/gguf.md`.
+//! Writes version 3, little-endian, with the default alignment. Source: ggml-org/ggml
+//! `docs/gguf.md`.
 
 use super::float::NewTensor;
 use super::gguf::{DEFAULT_ALIGNMENT, MAGIC};

@@ -2,10 +2,10 @@
 //!
 //! If the architecture rotates adjacent pairs, GGUF stores the rows of a query or key head as (i,
 //! half); Hugging Face stores (half, i). For linear attention, Hugging Face stores value heads as
-//! (key head, i), so those that share a key head are adjacent. GGUF stores them as (i, key head),
-//! so the keys can be repeated as a whole. A bias is treated as a matrix with one column. In an
-//! adapter, B has the rows of the projection and A its columns, and both are ordered like it.
-//! Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and
+//! (key head, i), so value heads that share a key head are adjacent. GGUF stores them as (i, key
+//! head), so that llama.cpp can repeat the sequence of key heads as a whole. A bias is treated as a
+//! matrix with one column. In an adapter, B has the rows of the projection and A its columns, in
+//! the same order. Source: ggml-org/llama.cpp `convert_hf_to_gguf.py`, `LlamaModel.permute`, and
 //! `conversion/qwen.py`, `_LinearAttentionVReorderBase`.
 
 /// The order of rows or columns of a stored matrix.
@@ -107,8 +107,8 @@ impl HeadOrder {
     }
 }
 
-/// Reorders the rows of each head: row `i` of a head becomes its row `source_row(i, half)` in
-/// `values`, where `half` is half the number of rows of a head.
+/// Reorders the rows of each head: the new row `i` of a head is the row `source_row(i, half)` of
+/// the same head in `values`, where `half` is half the number of rows of a head.
 fn gather_head_rows(
     values: &[f32],
     shape: &[usize],
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn counted(n: usize) -> Vec<f32> {
+    fn ascending(n: usize) -> Vec<f32> {
         (0..n).map(|i| i as f32).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn halves_alternate_as_in_the_converter() {
         // Two heads of four rows: (half, i) = 0..4 becomes 0, 2, 1, 3.
         let order = HeadOrder::HalvesInterleaved { n_heads: 2 };
-        let in_gguf_order = order.apply(counted(8), &[8]);
+        let in_gguf_order = order.apply(ascending(8), &[8]);
         assert_eq!(in_gguf_order, [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
     }
 
@@ -177,9 +177,9 @@ mod tests {
         };
         let expected = [0.0, 1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
         let rows = HeadOrder::ValueRows(heads);
-        assert_eq!(rows.apply(counted(7), &[7]), expected);
+        assert_eq!(rows.apply(ascending(7), &[7]), expected);
         let columns = HeadOrder::ValueColumns(heads);
-        assert_eq!(columns.apply(counted(7), &[1, 7]), expected);
+        assert_eq!(columns.apply(ascending(7), &[1, 7]), expected);
         assert_eq!(rows.columns_only(), HeadOrder::AsIs);
         assert_eq!(columns.rows_only(), HeadOrder::AsIs);
         assert_eq!(columns.columns_only(), columns);
@@ -198,7 +198,7 @@ mod tests {
                 (HeadOrder::ValueRows(heads), [n, n_columns]),
                 (HeadOrder::ValueColumns(heads), [n_columns, n]),
             ] {
-                let values = counted(shape[0] * shape[1]);
+                let values = ascending(shape[0] * shape[1]);
                 prop_assert_eq!(&order.undo(order.apply(values.clone(), &shape), &shape), &values);
                 prop_assert_eq!(&order.apply(order.undo(values.clone(), &shape), &shape), &values);
             }

@@ -30,7 +30,7 @@ struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Parses a map and refuses duplicate names, because it would depend on the reader which of two
+/// Parses a map and refuses duplicate names. Otherwise the JSON parser would decide which of two
 /// shards is used.
 fn unique_names<'de, D: Deserializer<'de>>(
     deserializer: D,

@@ -8,7 +8,7 @@ use super::source::SourceFile;
 use super::{HeadOrder, StoredValue, Weights};
 use crate::error::CheckpointError;
 
-/// Bytes read at once, so few that they are still in the L1 cache when they are converted.
+/// Bytes read at once: few enough to be still in the L1 cache when they are converted.
 const PLAIN_BYTES: usize = 1 << 15;
 
 /// Concatenated plain floating-point tensors.
@@ -147,7 +147,7 @@ mod tests {
     use crate::weights::FloatDtype;
 
     /// Writes a file with one tensor per plain data type, with these bytes.
-    fn written(path: &Path, tensors: &[(&str, &str, Vec<u8>)]) {
+    fn write_plain_file(path: &Path, tensors: &[(&str, &str, Vec<u8>)]) {
         let (mut header, mut data) = (Vec::new(), Vec::new());
         for (name, dtype, bytes) in tensors {
             let n = bytes.len() / if *dtype == "F32" { 4 } else { 2 };
@@ -170,7 +170,7 @@ mod tests {
         let ties = (0..=u16::MAX).map(|high| u32::from(high) << 16 | 0x8000);
         let floats = (0..=u32::MAX).step_by(65_521).chain(ties);
         let floats: Vec<u8> = floats.flat_map(u32::to_le_bytes).collect();
-        written(
+        write_plain_file(
             path,
             &[
                 ("a", "BF16", halves.clone()),

@@ -19,8 +19,8 @@ pub(crate) struct PredictionBlocks {
 }
 
 impl PredictionBlocks {
-    /// Reads the metadata of a model. In families without prediction blocks, the key is refused
-    /// elsewhere.
+    /// Reads the metadata of a model. In families without prediction blocks, the check for unknown
+    /// keys refuses this key.
     ///
     /// # Errors
     ///

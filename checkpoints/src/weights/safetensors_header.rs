@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     /// The error for a file with this header and no data.
-    fn refused(header: &str) -> String {
+    fn header_error(header: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
         let length = (header.len() as u64).to_le_bytes();
@@ -303,23 +303,23 @@ mod tests {
     fn a_header_cannot_request_more_than_its_budget() {
         let empty = r#"{"dtype":"F32","shape":[0],"data_offsets":[0,0]}"#;
         let many: Vec<String> = (0..=TENSORS).map(|i| format!(r#""{i}":{empty}"#)).collect();
-        let error = refused(&format!("{{{}}}", many.join(",")));
+        let error = header_error(&format!("{{{}}}", many.join(",")));
         assert!(error.contains("more than 262144 tensors"), "{error}");
         let shape = "0,".repeat(1_000_000);
-        let error = refused(&format!(
+        let error = header_error(&format!(
             r#"{{"a":{{"dtype":"F32","data_offsets":[0,0],"shape":[{shape}0]}}}}"#
         ));
         assert!(
             error.contains("tensor a") && error.contains("more than 8 dimensions"),
             "{error}"
         );
-        let error = refused(&format!(r#"{{"a":{empty},"a":{empty}}}"#));
+        let error = header_error(&format!(r#"{{"a":{empty},"a":{empty}}}"#));
         assert!(
             error.contains("tensor a") && error.contains("occurs twice"),
             "{error}"
         );
         let blanks = " ".repeat(SAFETENSORS_HEADER_BYTES as usize);
-        let error = refused(&format!("{{{blanks}}}"));
+        let error = header_error(&format!("{{{blanks}}}"));
         assert!(error.contains("exceed the limit of 33554432"), "{error}");
     }
 }

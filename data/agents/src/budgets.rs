@@ -10,8 +10,8 @@ pub const FLAT_PARTS: usize = 20_000;
 /// Maximum number of properties of a flat schema.
 pub const FLAT_LEAVES: usize = 10_000;
 
-/// Maximum size of the names in a flat schema, and of the parts that it is built from with their
-/// paths, in bytes. Memory use is about five times this. A schema of 10,000 leaves needs 2 MiB.
+/// Maximum size, in bytes, of the names in a flat schema, and of its source parts together with
+/// their paths. Memory use is about five times this. A schema of 10,000 leaves needs 2 MiB.
 pub const FLAT_BYTES: usize = 16 << 20;
 
 /// Maximum size of the paths to all parts of the calls in one line of `score`, in bytes. A path

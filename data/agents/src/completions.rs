@@ -6,7 +6,7 @@ use tooltune_template::{ContentValue, Message, Role, ValueOrigin};
 use super::call_text::render_call;
 use super::prompts::{list_texts, one_line};
 
-/// Written if there are no more sub-queries.
+/// The model writes this if there are no more sub-queries.
 pub(super) const DONE: &str = "DONE";
 pub(super) const THOUGHT: &str = "Thought:";
 pub(super) const ACTION: &str = "Action:";

@@ -1,4 +1,4 @@
-//! Options for trajectories, and for the agent loops trained on them.
+//! Options for training on trajectories, and for the agent loops that use the trained model.
 
 use std::path::PathBuf;
 

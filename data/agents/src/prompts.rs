@@ -3,7 +3,7 @@
 //! A prompt is one user message: an instruction, the documents as one JSON line each, the query,
 //! the calls so far, and the word after which the answer continues. There is no system message,
 //! because some chat templates reject one. The wording is short and the same for every step,
-//! because models with 135M parameters must follow it, and every token of it leaves one less for
+//! because models with 135M parameters must follow it, and each of its tokens leaves one less for
 //! documents and results.
 
 use tooltune_apis::ApiDocument;
@@ -24,7 +24,7 @@ pub(super) enum Task {
     Step,
     /// All sub-queries.
     SubQueries,
-    /// The next sub-query, or the word for no further one.
+    /// The next sub-query, or the word `DONE` if there is none.
     NextSubQuery,
     /// The call that answers the last sub-query.
     SubQueryCall,

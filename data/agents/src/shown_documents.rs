@@ -6,10 +6,10 @@ use tooltune_rows::batches::SeededRandom;
 
 /// The gold documents and the highest-ranked others, `n_documents` in total, shuffled.
 ///
-/// A gold document that is missing in the ranking replaces the lowest-ranked other one. Gold
-/// documents are never omitted, so more than `n_documents` are shown if there are more gold ones.
-/// The order is random: if gold documents always came first, the model would learn positions
-/// instead of contents.
+/// A gold document that is missing in the ranking replaces the lowest-ranked other document. Gold
+/// documents are never omitted, so more than `n_documents` are shown if there are more gold
+/// documents. The order is random: if gold documents always came first, the model would learn
+/// positions instead of contents.
 pub(super) fn gold_and_distractors(
     gold: &[usize],
     ranking: impl IntoIterator<Item = usize>,

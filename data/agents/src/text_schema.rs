@@ -7,8 +7,8 @@ use super::prompts::Task;
 
 /// The schema of a plan, of sub-queries or of a call; `None` for texts with other content.
 ///
-/// A plan contains names of shown documents. A call must be of a shown document; if the next API of
-/// the plan is shown, of that one.
+/// A plan contains names of shown documents. A call must use a shown document. If the next API of
+/// the plan is shown, the call must use that API.
 pub(super) fn text_schema(
     task: Task,
     documents: &[&ApiDocument],

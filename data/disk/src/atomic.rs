@@ -36,8 +36,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     write_in_parts(path, bytes.len() as u64, |file| file.write(bytes))
 }
 
-/// [`write_file`] in parts, for files that are larger than memory. `n_bytes` is the final size,
-/// which errors report. If `fill` or the disk fails, no partial file remains.
+/// Like [`write_file`], but writes in parts, for files that are larger than memory. `n_bytes` is
+/// the final size, which errors report. If `fill` or the disk fails, no partial file remains.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn create_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     create_in_parts(path, bytes.len() as u64, |file| file.write(bytes))
 }
 
-/// [`create_file`] in parts, for files that are larger than memory.
+/// Like [`create_file`], but writes in parts, for files that are larger than memory.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ pub fn create_in_parts<E: From<DiskError>>(
     Ok(sync_parent(path)?)
 }
 
-/// [`create_file`] with a closure that writes the file, which may be larger than memory.
+/// Like [`create_file`], but a closure writes the file, which may be larger than memory.
 ///
 /// # Errors
 ///
@@ -282,7 +282,7 @@ impl FolderLock {
 /// A staged file, see [`write_in_parts`].
 #[derive(Debug)]
 pub struct NewFile {
-    /// The current path, or the final path for errors.
+    /// The final path, which errors name.
     path: PathBuf,
     file: BufWriter<File>,
     /// Final length of the file.
@@ -333,7 +333,7 @@ impl NewFile {
 ///
 /// # Errors
 ///
-/// The file cannot be written completely. The old file is unchanged then.
+/// The file cannot be written completely. In that case, the old file is unchanged.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
         let result = File::options().write(true).open(path);
@@ -416,7 +416,7 @@ pub fn write_directory<E: From<DiskError>>(
     let staging = staging_path(dir);
     remove_dir_if_present(&staging)?;
     fs::create_dir_all(&staging).map_err(DiskError::io("create", &staging))?;
-    // Held while the folder is staged, if folders can be locked.
+    // The lock is held while the folder is staged, if the system can lock folders.
     let lock = File::open(&staging);
     if let Ok(lock) = &lock {
         let _ = lock.try_lock();

@@ -22,6 +22,6 @@ impl Limit {
 /// Maximum bytes of a `tokenizer.json`. The largest vocabularies need about 35 MB.
 pub const TOKENIZER_BYTES: Limit = Limit::new("TOKENIZER_BYTES", 64 << 20);
 
-/// Maximum bytes of a chat template, in its own file or inside another. The longest public ones
-/// have about 50 KB.
+/// Maximum bytes of a chat template, in its own file or inside another. The longest public
+/// templates are about 50 KB long.
 pub const TEMPLATE_BYTES: Limit = Limit::new("TEMPLATE_BYTES", 1 << 20);

@@ -1,4 +1,4 @@
-//! Errors of reading and writing files and folders.
+//! Errors when reading and writing files and folders.
 
 use std::path::{Path, PathBuf};
 

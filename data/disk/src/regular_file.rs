@@ -182,7 +182,7 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// [`open_own`] for reading an existing file.
+/// Like [`open_own`], for reading an existing file.
 ///
 /// # Errors
 ///
@@ -236,7 +236,7 @@ pub fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Windows keeps open files locked.
+/// Always true on Windows, which does not let other programs replace an open file.
 #[cfg(not(unix))]
 pub fn is_same_file(_one: &Metadata, _other: &Metadata) -> bool {
     true
@@ -248,7 +248,7 @@ pub fn is_same_file(_one: &Metadata, _other: &Metadata) -> bool {
 fn check_length(file: &File) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let is_empty = || Ok::<_, io::Error>(file.metadata()?.len() == 0);
-    // Checked twice, because another process may be writing the file.
+    // The length is checked twice, because another process may be writing the file.
     if is_empty()? && file.read_at(&mut [0], 0)? > 0 && is_empty()? {
         Err(not_regular(
             "a file that the kernel generates while it is read",
@@ -297,7 +297,8 @@ fn kind(found: FileType) -> &'static str {
     }
 }
 
-/// A pipe that takes the name between the check and the opening must not block.
+/// Makes opening return at once, because a pipe may take the name between the check and the
+/// opening.
 #[cfg(unix)]
 fn without_waiting(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
@@ -334,7 +335,7 @@ mod tests {
     }
 
     /// Each file type that can have a name in a folder, with its name in errors.
-    fn others(dir: &Path) -> Vec<(std::path::PathBuf, &'static str)> {
+    fn other_file_types(dir: &Path) -> Vec<(std::path::PathBuf, &'static str)> {
         let [fifo, socket, loose] = ["fifo", "socket", "loose"].map(|name| dir.join(name));
         pipe(&fifo);
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
@@ -352,7 +353,7 @@ mod tests {
     #[test]
     fn a_path_that_is_not_a_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().expect("a folder");
-        for (path, kind) in others(dir.path()) {
+        for (path, kind) in other_file_types(dir.path()) {
             let is_link = kind.contains("link");
             let mut errors = vec![
                 is_there(&path).map(drop),
@@ -392,7 +393,7 @@ mod tests {
         );
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&victim, &link).expect("a link");
-        let mut refused = others(dir.path());
+        let mut refused = other_file_types(dir.path());
         refused.retain(|(_, kind)| !kind.contains("link"));
         refused.push((link, "a symbolic link"));
         refused.push((dir.path().join("loose"), "a symbolic link"));

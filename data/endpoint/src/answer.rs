@@ -15,12 +15,12 @@ pub(super) const CHAT_VALUES: ValueBudget = ValueBudget::new("CHAT_VALUES", 250_
 /// One chat completion from a server.
 ///
 /// A reply without text is also valid: reasoning may have used all tokens, or a filter or the model
-/// may have refused. Its text is empty then.
+/// may have refused. The text is then empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChatAnswer {
     /// The text; empty if the server returned none.
     pub text: String,
-    /// Why there is no text, if the server returned none.
+    /// What the reply contains instead, if the server returned no text.
     pub without_text: Option<WithoutText>,
     /// Why the text ended, as reported by the server: `stop`, `length`, `content_filter`,
     /// `tool_calls`; empty if absent.
@@ -66,7 +66,7 @@ impl WithoutText {
 pub(super) enum InvalidReply {
     /// A valid reply with an empty list of choices, which servers send for temporary faults.
     NoChoice(String),
-    /// Not the protocol.
+    /// Any other violation of the protocol.
     Other(String),
 }
 
@@ -190,7 +190,7 @@ fn message_text(message: &Value) -> Option<String> {
     }
 }
 
-/// The other contents of a message without text; `None` if its content is the empty string.
+/// What a message without text contains instead; `None` if its content is the empty string.
 fn without_text(message: &Value) -> Option<WithoutText> {
     let has_content = |key: &str| match message.get(key) {
         Some(Value::String(text)) => !text.is_empty(),

@@ -4,7 +4,7 @@
 //! what to do.
 
 /// Maximum bytes of a message from an MCP server, and of all pages of its tools together. The
-/// longest tool lists have a few hundred kilobytes; prompts have room for a thousandth of the
+/// longest tool lists are a few hundred kilobytes long; prompts have room for a thousandth of the
 /// limit.
 pub const MCP_MESSAGE_BYTES: usize = 16 << 20;
 

@@ -164,15 +164,15 @@ impl ChatEndpoint {
     ///
     /// Too many requests (429), server errors (5xx), a reply with an empty list of choices, a
     /// timeout and a broken connection are retried. The wait doubles each time; a longer
-    /// `Retry-After` of the server takes precedence. A server that refuses `json_schema` and names
-    /// `json_object` receives the schema next to that type from then on. The caller must always
-    /// validate the reply against the schema.
+    /// `Retry-After` of the server takes precedence. If a server refuses `json_schema` and names
+    /// `json_object`, this and later requests send the schema next to that type. The caller must
+    /// always validate the reply against the schema.
     ///
     /// # Errors
     ///
     /// - The server refuses the request (any other status).
     /// - The reply is not a chat completion.
-    /// - No server can be reached, and none replied before.
+    /// - The server cannot be reached, and no earlier request had a reply.
     /// - The attempts or the time are used up, or the server requests a longer wait than the time
     ///   left.
     pub fn complete(
@@ -203,7 +203,7 @@ impl ChatEndpoint {
         self.complete_each(&requests, concurrency, &mut |result| watch(result.progress))
     }
 
-    /// As [`ChatEndpoint::complete_all`] with options per request; `watch` receives the latest
+    /// Like [`ChatEndpoint::complete_all`], with options per request; `watch` receives the latest
     /// reply.
     pub fn complete_each(
         &self,
@@ -239,7 +239,7 @@ impl ChatEndpoint {
             .collect()
     }
 
-    /// As [`ChatEndpoint::complete`], but abandoned once `is_stopped` is set.
+    /// Like [`ChatEndpoint::complete`], but the request is abandoned once `is_stopped` is set.
     pub fn complete_unless(
         &self,
         messages: &[Message],
@@ -358,7 +358,7 @@ impl ChatEndpoint {
     fn read_reply(&self, mut reply: HttpReply) -> Attempt {
         let first_bad = std::str::from_utf8(&reply.body).err();
         let first_bad = first_bad.map(|error| error.valid_up_to());
-        // Moved instead of copied: many long replies may be parsed in parallel.
+        // The body is moved, not copied, because many long replies may be parsed in parallel.
         let body = String::from_utf8(std::mem::take(&mut reply.body));
         let body = body.unwrap_or_else(|invalid_utf8| {
             String::from_utf8_lossy(invalid_utf8.as_bytes()).into_owned()

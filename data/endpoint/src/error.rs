@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::fault::{FaultKind, FaultScope};
 use crate::http::HttpConfigError;
 
-/// Why an endpoint returned no text. Every message contains its URL and none contains its key.
+/// Why an endpoint returned no text. Every message contains the URL and none contains the key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EndpointError {

@@ -65,7 +65,7 @@ impl FaultKind {
         Self::Status(status)
     }
 
-    /// One or two words, by which faults are counted.
+    /// A name of one or two words, by which faults are counted.
     pub fn name(self) -> String {
         let name = match self {
             Self::Context => "context",
@@ -105,8 +105,8 @@ const CONTEXT_CODES: [&str; 3] = [
     "string_above_max_length",
 ];
 
-/// Their messages, in lower case: OpenAI, vLLM and llama-cpp-python use the first, SGLang the
-/// second, llama.cpp the third, TGI the fourth.
+/// Messages about a prompt that is too long, in lower case. OpenAI, vLLM and llama-cpp-python use
+/// the first, SGLang the second, llama.cpp the third, TGI the fourth.
 const CONTEXT_WORDS: [&str; 8] = [
     "maximum context length",
     "model's context length",
@@ -155,7 +155,7 @@ fn codes_and_message(body: &str) -> (Vec<String>, String) {
 /// Counts failed requests and detects when the server is at fault rather than the requests.
 ///
 /// Several consecutive faults that could concern only their own requests are treated as a server
-/// fault. Continuing would cost an evaluation full of empty replies; ending costs only a restart of
+/// fault. Continuing would fill an evaluation with empty replies; stopping costs only a restart of
 /// the command.
 #[derive(Debug, Default)]
 pub struct Tolerance {

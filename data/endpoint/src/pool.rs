@@ -92,7 +92,7 @@ pub fn in_parallel<T: Sync, R: Send>(
                 is_stopped.store(true, Ordering::Relaxed);
             }
             if let Some(done_with) = done_with {
-                // The worker waits for this.
+                // The worker waits for this message before its next item.
                 let _ = done_with.send(());
             }
         }

@@ -1,4 +1,4 @@
-//! The endpoint against servers that reply, refuse, fail temporarily, hang and break off.
+//! Tests the endpoint against servers that reply, refuse, fail temporarily, hang and break off.
 
 use std::time::{Duration, Instant};
 
@@ -349,7 +349,7 @@ fn many_requests_keep_their_order_despite_a_failed_one() {
 
 #[test]
 fn stopped_requests_end_even_while_they_wait() {
-    // A wait that was not abandoned would outlast any busy machine.
+    // If the wait were not abandoned, it would exceed any delay of a busy machine.
     let server = chat_server(|_, _| status(503, Some("600")));
     let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
     let endpoint = endpoint(&EndpointOptions {
@@ -446,7 +446,7 @@ fn a_reply_without_text_is_not_retried() {
 
 #[test]
 fn stopped_requests_end_even_if_the_server_is_silent() {
-    // Only stopping ends them; otherwise the server would break off first.
+    // Only stopping ends the requests; otherwise the server would break off first.
     let server = chat_server(|_, _| Answer::Hang);
     let requests: Vec<Vec<Message>> = (0..50).map(|n| ask(&n.to_string())).collect();
     let endpoint = endpoint(&EndpointOptions {

@@ -21,8 +21,8 @@ impl Backoff {
     }
 }
 
-/// The wait before the next attempt: the server's request, but at least the doubling wait, so a
-/// server that requests no wait is not retried at once.
+/// The wait before the next attempt: the wait that the server requests, but at least the doubling
+/// wait. A server that requests a wait of 0 is therefore not retried at once.
 pub(super) fn next_wait(
     backoff: &Backoff,
     n_failed: usize,
@@ -64,7 +64,7 @@ pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     Some(Duration::from_secs_f64(secs.clamp(0.0, YEAR)))
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Parses a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn parse_date(text: &str) -> Option<OffsetDateTime> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -118,7 +118,7 @@ mod tests {
         let start = Instant::now();
         assert!(wait(Duration::from_millis(60), &AtomicBool::new(false)));
         assert!(start.elapsed() >= Duration::from_millis(60));
-        // This one would never end.
+        // Without the flag, this wait would never end.
         assert!(!wait(Duration::MAX, &AtomicBool::new(true)));
     }
 

@@ -118,7 +118,7 @@ impl ArrayItems {
                 (State::Done, None) | (State::Failed, _) => return Ok(None),
                 (State::Done, Some(_)) => return Err(self.fault(ArrayFault::TextAfterEnd)),
                 (_, None) => return Err(self.fault(ArrayFault::NoEnd)),
-                // Only a byte-order mark may precede it.
+                // Only a byte-order mark may precede the bracket.
                 (State::Start, Some(b'[')) => self.advance(State::First),
                 (State::Start, Some(_)) => self.advance(State::Start),
                 (State::First | State::Comma, Some(b']')) => self.advance(State::Done),
@@ -172,7 +172,7 @@ impl ArrayItems {
     }
 }
 
-/// The nesting depth of a byte in an item.
+/// Finds the end of an item by tracking strings and nesting.
 #[derive(Default)]
 struct ItemScanner {
     depth: usize,

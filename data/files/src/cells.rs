@@ -43,7 +43,7 @@ pub(crate) struct RowText<'t> {
 }
 
 impl<'t> RowText<'t> {
-    /// A row appended to the previous rows.
+    /// Starts a row after the rows that `out` already contains.
     pub(crate) fn new(out: &'t mut Vec<u8>) -> Self {
         let end = out.len().saturating_add(LINE_BYTES);
         Self { out, end }

@@ -24,7 +24,7 @@ use crate::arrow_batches::ArrowBatches;
 use crate::cells::{self, CellFault, RowText};
 use crate::parquet_batches::ParquetBatches;
 
-/// Maximum bytes of rows converted at once, without the last row.
+/// Rows are converted until their text reaches this many bytes. The last row may exceed it.
 const BATCH_TEXT_BYTES: usize = 4 << 20;
 
 /// Maximum rows converted at once.
@@ -68,8 +68,8 @@ pub(crate) enum ColumnFault {
     #[error("the file is damaged: {0}")]
     Damaged(String),
     #[error(
-        "its columns are compressed with {0}, which is not read; write the file with zstd, snappy, gzip \
-         or lz4"
+        "its columns are compressed with {0}, which is not supported; write the file with zstd, snappy, \
+         gzip or lz4"
     )]
     Codec(String),
     #[error("its decoder failed: {0}")]
@@ -115,7 +115,7 @@ pub(crate) struct ColumnRows {
     batches: Batches,
     /// Whether each column contains JSON strings.
     are_json: Vec<bool>,
-    /// The rest of the last batch, and its first row.
+    /// The last batch, and the index of its first row that is not converted yet.
     batch: Option<(RecordBatch, usize)>,
     /// The converted rows, concatenated, and their ends.
     texts: Vec<u8>,
@@ -258,7 +258,8 @@ struct Part<'b> {
 }
 
 impl Part<'_> {
-    /// Replaces `texts` by some rows and returns their ends. `n_empty` counts rows without a value.
+    /// Replaces `texts` by the next rows and returns their ends. `n_empty` counts consecutive rows
+    /// without a value.
     fn next_texts(
         &self,
         texts: &mut Vec<u8>,
@@ -405,7 +406,9 @@ mod tests {
         let fault = ColumnFault::Arrow(ArrowError::ParquetError(library_message));
         let message = unreadable(Path::new("x.parquet"), fault).to_string();
         assert!(
-            message.contains("compressed with brotli, which is not read; write the file with zstd"),
+            message.contains(
+                "compressed with brotli, which is not supported; write the file with zstd"
+            ),
             "{message}"
         );
         assert!(!message.contains("compile time"), "{message}");

@@ -15,7 +15,7 @@ use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// Maximum expansion of a decoder.
+/// Maximum factors by which the decoders expand their input.
 const GZIP_GROWTH: usize = 1032;
 const LZ4_GROWTH: usize = 255;
 

@@ -104,7 +104,8 @@ struct Bits<'b> {
 }
 
 impl<'b> Bits<'b> {
-    /// Takes `n` numbers off `bytes`; writers omit padding after the last one.
+    /// Removes `n` numbers from the start of `bytes`. Writers omit the padding after the last
+    /// number.
     fn new(bytes: &mut &'b [u8], width: usize, n: usize) -> Option<Self> {
         if width > 64 {
             return None;

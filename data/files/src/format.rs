@@ -1,4 +1,4 @@
-//! Formats of row files, by file name: the format in which a file is written.
+//! Determines the format in which a row file is written from its file name.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub enum FileNameError {
     Unknown(String),
     /// A format that compresses its columns itself.
     #[error(
-        "{name}: {content} files compress each column themselves, and readers do not accept compressed ones; \
+        "{name}: {content} files compress each column themselves, and readers refuse a second compression; \
          remove the last extension"
     )]
     CompressedColumns {

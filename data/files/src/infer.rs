@@ -36,7 +36,7 @@ pub(crate) enum FieldShape {
 }
 
 impl FieldShape {
-    /// The shape including another value.
+    /// The shape after adding a value.
     pub(crate) fn with(self, value: &Value) -> Self {
         match (self, value) {
             (Self::Json, _) => Self::Json,
@@ -226,7 +226,7 @@ impl Columns {
                 ),
                 _ => format!(
                     "the field {name:?} is null in {n_null} rows; columns cannot distinguish them from rows \
-                     without the field, so they are read back without it"
+                     without the field, so these rows are read back without it"
                 ),
             })
             .collect()

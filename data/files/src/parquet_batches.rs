@@ -327,7 +327,7 @@ impl PageReader for BoundedPages {
         let Some(next) = self.pages.peek_next_page()? else {
             return Ok(None);
         };
-        // A flat column decodes no more values than the requested rows.
+        // A flat column decodes no more values than rows were requested.
         if self.max_levels[0] > 0 && !next.is_dict {
             let n_values = next.num_levels.unwrap_or_default();
             self.budget.charge(n_values.saturating_mul(self.width))?;

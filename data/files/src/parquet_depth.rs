@@ -109,7 +109,8 @@ fn children(bytes: &mut &[u8]) -> Option<i64> {
     Some(n_children)
 }
 
-/// The type of the next field of a struct, and its number in `id`; none at the end of the struct.
+/// Returns the type of the next field of a struct, and stores its number in `id`. The inner option
+/// is empty at the end of the struct.
 fn field(bytes: &mut &[u8], id: &mut i64) -> Option<Option<u8>> {
     let header = *bytes.split_off_first()?;
     if header == 0 {

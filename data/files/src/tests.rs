@@ -1,4 +1,4 @@
-//! Rows converted to every format and back, damaged files, and selections.
+//! Tests rows that are converted to every format and back, damaged files, and selections.
 
 mod hostile;
 
@@ -374,7 +374,7 @@ fn a_file_of_empty_gzip_members_is_refused() {
 
 #[test]
 fn a_compression_bomb_is_read_with_bounded_memory() {
-    // Compressed to a thousandth: one valid row and a string without end.
+    // The file compresses one valid row and an unterminated string to a thousandth of their size.
     let folder = TempDir::new().expect("a folder");
     let mut encoder = zstd::Encoder::new(Vec::new(), 0).expect("an encoder");
     encoder.write_all(b"[{\"a\": 1}, \"").expect("memory");

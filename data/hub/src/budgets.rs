@@ -3,16 +3,16 @@
 use tooltune_disk::budgets::Limit;
 use tooltune_json::ValueBudget;
 
-/// Maximum bytes of the token file. Tokens have about 40.
+/// Maximum bytes of the token file. A token has about 40.
 pub(crate) const TOKEN_BYTES: Limit = Limit::new("TOKEN_BYTES", 64 << 10);
 
-/// Maximum bytes of a cached listing. A listing of ten thousand files has about 3 MB.
+/// Maximum bytes of a cached listing. A listing of ten thousand files is about 3 MB long.
 pub(crate) const LISTING_BYTES: Limit = Limit::new("LISTING_BYTES", 256 << 20);
 
-/// Maximum bytes of a cached commit ref. It has 40.
+/// Maximum bytes of a cached ref, which is a commit hash of 40 bytes.
 pub(crate) const REF_BYTES: Limit = Limit::new("REF_BYTES", 4 << 10);
 
-/// Maximum bytes of a weights index or module list. The longest indexes have 4 MB.
+/// Maximum bytes of a weights index or module list. The longest indexes are 4 MB long.
 pub(crate) const INDEX_BYTES: Limit = Limit::new("INDEX_BYTES", 64 << 20);
 
 /// Maximum bytes of a file uploaded inside a commit; larger ones go to the large-file storage. The
@@ -20,7 +20,7 @@ pub(crate) const INDEX_BYTES: Limit = Limit::new("INDEX_BYTES", 64 << 20);
 pub(crate) const REGULAR_BYTES: Limit = Limit::new("REGULAR_BYTES", 32 << 20);
 
 /// Maximum JSON values of a hub reply or a cached index. A listing of a thousand files has about
-/// ten thousand; the indexes of the largest models have a few hundred thousand.
+/// ten thousand values; the indexes of the largest models have a few hundred thousand.
 pub(crate) const ANSWER_VALUES: ValueBudget = ValueBudget::new("ANSWER_VALUES", 1_000_000);
 
 /// Maximum bytes of a model card that are read to detect its author.

@@ -1,4 +1,4 @@
-//! The folder of one repository in the cache of `huggingface_hub`, byte for byte.
+//! Reads and writes the cache folder of one repository, byte for byte as `huggingface_hub` does.
 //!
 //! ```text
 //! models--owner--name/blobs/<hash>                      the file contents
@@ -12,9 +12,9 @@
 //! interrupted download stays as `<hash>.incomplete`; any process can resume it, and the lock
 //! allows only one writer.
 //!
-//! Several users may share a cache, so files that another user might have created are not followed
-//! or waited for. Blobs, partial downloads, locks, refs and listings must be regular files, and a
-//! link in a snapshot must point to a blob of the same repository.
+//! Several users may share a cache. Links that another user may have created are therefore not
+//! followed, and pipes are not opened. Blobs, partial downloads, locks, refs and listings must be
+//! regular files, and a link in a snapshot must point to a blob of the same repository.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -34,7 +34,7 @@ const CACHE_TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # For information about cache directory tags, see:\n\
     #\thttps://bford.info/cachedir/\n";
 
-/// Maximum attempts to lock a file that other processes delete.
+/// Maximum attempts to lock a blob while other processes delete its lock file.
 const LOCK_TRIES: usize = 1000;
 
 /// Whether a string is a commit hash or a git blob hash.
@@ -111,8 +111,8 @@ impl RepoCache {
         self.blobs().join(hash)
     }
 
-    /// Whether the blob of a file exists with the right length. Its hash was checked before it was
-    /// renamed.
+    /// Whether the blob of a file exists with the right length. The content is not hashed again: it
+    /// was checked before the blob got its name.
     ///
     /// # Errors
     ///
@@ -229,7 +229,8 @@ impl RepoCache {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.{number}.tmp", std::process::id()));
         let staged = path.with_file_name(name);
-        // An earlier process with the same ID may have left it, or another user created it.
+        // An earlier process with the same ID may have left this file, or another user may have
+        // created it.
         let _ = fs::remove_file(&staged);
         let write_result = File::create_new(&staged).and_then(|mut file| {
             file.write_all(bytes)?;
@@ -261,8 +262,8 @@ impl RepoCache {
         Err(failed(io::Error::from(ErrorKind::WouldBlock)))
     }
 
-    /// Creates the link from a file of a commit to its blob, replacing a link to another blob; a
-    /// copy if links are not supported.
+    /// Links a file of a commit to its blob, and replaces a link to another blob. Copies the blob
+    /// if links are not supported.
     pub(crate) fn link(&self, commit: &str, path: &str, file: &ListedFile) -> Result<(), HubError> {
         if self.has_file(commit, path, Some(file))? {
             return Ok(());
@@ -278,7 +279,7 @@ impl RepoCache {
             _ => {}
         }
         match symlink(&relative_blob(path, file.hash()), &pointer) {
-            // Another process was faster.
+            // Another process created the link first.
             Err(error)
                 if error.kind() == ErrorKind::AlreadyExists
                     && self.has_file(commit, path, Some(file))? =>
@@ -353,7 +354,8 @@ fn open_lock(path: &Path) -> io::Result<File> {
     regular_file::open_own(path, &mut options)
 }
 
-/// Whether an open file still has its name: `filelock` deletes it when releasing the lock.
+/// Whether an open lock file still has its name. `filelock` deletes the file when it releases the
+/// lock.
 #[cfg(unix)]
 fn is_same_file(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;

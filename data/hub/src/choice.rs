@@ -1,6 +1,7 @@
 //! Chooses the required files of a repository.
 //!
-//! Small files come first: an index determines the shards, and a module list the folders.
+//! Small files are downloaded first, because an index determines the shards and a module list the
+//! folders.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -208,8 +209,8 @@ impl<'a> Choice<'a> {
         Ok(())
     }
 
-    /// The files of the second round, depending on the files in the commit's folder: weights and
-    /// module folders.
+    /// The files of the second round: weights and module folders. They depend on the index and the
+    /// module list in the commit's folder.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 20;
 /// Maximum bytes of an error message that are read.
 const MAX_ERROR_BYTES: u64 = 16 << 10;
 
-/// Addresses of the public hub, which may share a token.
+/// Addresses of the public hub. A token for one of them is also sent to the other.
 const PUBLIC_HUB: [&str; 2] = ["https://huggingface.co/", "https://hf.co/"];
 
 /// Timeouts and retries.
@@ -38,11 +38,11 @@ const PUBLIC_HUB: [&str; 2] = ["https://huggingface.co/", "https://hf.co/"];
 pub(crate) struct RetryPolicy {
     /// Timeout for a connection.
     pub(crate) connect: Duration,
-    /// Timeout without any byte of a reply.
+    /// Timeout while no byte of a reply arrives.
     pub(crate) silence: Duration,
     /// Timeout for one complete exchange.
     pub(crate) exchange: Duration,
-    /// Wait before the second attempt; it doubles with each further one.
+    /// Wait before the second attempt; it doubles before each further attempt.
     pub(crate) between: Duration,
     /// Maximum wait between two attempts, even if the hub requests a longer one.
     pub(crate) longest: Duration,
@@ -154,7 +154,7 @@ pub(crate) fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h 
 pub(crate) enum Failure {
     /// The connection failed.
     Fault(HttpFault),
-    /// An error status.
+    /// The reply has an error status.
     RefusedReply(Box<RefusedReply>),
     /// An error that retries cannot fix.
     Final(HubError),
@@ -272,7 +272,7 @@ impl Client {
         Origin::from_url(url).is_some_and(|origin| self.trusted.contains(&origin))
     }
 
-    /// One exchange without redirects.
+    /// Performs one exchange and does not follow redirects.
     fn exchange(&self, outgoing: &Outgoing<'_>, url: &Uri) -> Result<Incoming, Failure> {
         let mut request = Request::builder()
             .method(outgoing.method.clone())
@@ -330,7 +330,7 @@ impl Client {
         HttpFault::from_error(error, self.policy.connect, self.policy.silence)
     }
 
-    /// One exchange including redirects.
+    /// Performs one exchange and follows redirects.
     pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, Failure> {
         let no_hub = |url: &str, reason: &str| {
             Failure::Final(HubError::NoHub {
@@ -379,7 +379,7 @@ impl Client {
 
     fn read_refusal(&self, mut incoming: Incoming) -> RefusedReply {
         let mut bytes = Vec::new();
-        // An unreadable body is only missing from the message.
+        // A body that cannot be read is ignored, because it is only part of the message.
         let _ = incoming
             .body
             .as_reader()
@@ -415,7 +415,7 @@ impl Client {
             n_failed = if is_further { 1 } else { n_failed + 1 };
             let wait = match &failure {
                 Failure::Final(_) => return Err(failure),
-                // A machine without a network will not have one a second later.
+                // Do not retry: a machine without a network will not have one a second later.
                 Failure::Fault(fault)
                     if fault.is_unreachable() && !self.was_answered.load(Ordering::Relaxed) =>
                 {

@@ -1,4 +1,4 @@
-//! Downloads one file of a commit, from the cache or from the hub, resuming partial downloads.
+//! Gets one file of a commit from the cache or from the hub, and resumes partial downloads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -33,7 +33,7 @@ pub(crate) struct RequestedFile<'a> {
     pub(crate) files: &'a Files,
 }
 
-/// The hash function of a blob, by the hub's naming.
+/// The hash function by which the hub names a blob.
 enum FileHasher {
     Large(Sha256),
     Git(Sha1),
@@ -120,7 +120,7 @@ impl PartialDownload {
     }
 }
 
-/// Places a file of a commit in its folder.
+/// Puts a file of a commit into its snapshot folder, and downloads it if necessary.
 ///
 /// # Errors
 ///
@@ -191,7 +191,8 @@ fn download(
         let actual_hash = format!("{} bytes with the hash {actual_hash}", partial.length);
         partial.restart(file).map_err(failed)?;
         if !std::mem::take(&mut was_continued) {
-            // Wrong content from a single transfer would be wrong again.
+            // The wrong content came from a single transfer, so a second transfer would be wrong
+            // again.
             drop(partial);
             fs::remove_file(&incomplete).map_err(failed)?;
             return Err(HubError::Damaged {
@@ -246,7 +247,7 @@ fn transfer(
         report(Event::Lost(partial.length));
         partial.restart(file).map_err(disk_error)?;
         if incoming.status.as_u16() == 416 || incoming.status.as_u16() == 206 {
-            // The server sent a different range: start again with the next attempt.
+            // The server sent a different range, so the next attempt starts from the beginning.
             return Err(Failure::Fault(tooltune_endpoint::http::HttpFault::Broken {
                 reason: "the server sends a different range of the file than requested".to_owned(),
             }));
@@ -264,7 +265,7 @@ fn transfer(
         partial.add(&chunk[..n]).map_err(disk_error)?;
         report(Event::Bytes(n as u64));
         if partial.length > file.bytes() {
-            // The hash check reports the problem.
+            // The file is too long. The hash check reports this.
             break;
         }
     }

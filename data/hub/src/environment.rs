@@ -169,7 +169,7 @@ fn expand_path(
         };
         match environment(name).filter(|_| !name.is_empty()) {
             Some(value) => path.push_str(&value),
-            // Python keeps variables that are not set.
+            // As in Python, a variable that is not set remains in the path.
             None => path.push_str(&from[..length]),
         }
         rest = &from[length..];

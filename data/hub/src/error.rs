@@ -303,7 +303,7 @@ pub enum HubError {
         name: String,
     },
 
-    /// The disk is too small.
+    /// The disk has too little free space.
     #[error(
         "{cache}: {repo} needs {needed} more, but only {free} are free; free some space, or set HF_HOME \
          to a folder on another disk"
@@ -319,7 +319,7 @@ pub enum HubError {
         free: String,
     },
 
-    /// Not in the cache, in offline mode.
+    /// A file is not in the cache, and offline mode is on.
     #[error(
         "{name} is not in the cache {cache}{lacking}, and HF_HUB_OFFLINE is set; run `tooltune fetch \
          {name}` on a machine with a network, with the same HF_HOME or a copy of it"
@@ -333,7 +333,7 @@ pub enum HubError {
         lacking: String,
     },
 
-    /// A file or folder of this machine.
+    /// A file or folder of this machine cannot be read or written.
     #[error("{path}: cannot {doing}: {source}", path = path.display())]
     Io {
         /// Path of the file or folder.
@@ -396,7 +396,7 @@ impl HubError {
 /// Maximum names in a message.
 const N_LISTED: usize = 5;
 
-/// `: it has a, b and 3 more`, or an empty string.
+/// Formats names as `: it has a, b and 3 more`; empty without names.
 pub(crate) fn name_list(verb: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();

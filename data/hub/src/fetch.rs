@@ -29,7 +29,7 @@ pub struct Fetched {
     pub path: PathBuf,
     /// The commit.
     pub commit: String,
-    /// Why the cache was used instead of the hub's reply, if it was.
+    /// The reason why the cache was used instead of the hub's reply; `None` if the hub was used.
     pub instead: Option<String>,
 }
 
@@ -90,14 +90,16 @@ impl Hub {
         }
     }
 
-    /// Downloads the files of a name into the cache. A complete cached commit needs no request; for
-    /// a branch or a tag, its commit is requested from the hub. If the hub cannot be reached,
-    /// cached files are used, and [`Fetched::instead`] contains the reason.
+    /// Downloads the files of a name into the cache. A complete cached commit needs no request. For
+    /// a branch or a tag, the hub is asked for the commit. If the hub cannot be reached, cached
+    /// files are used, and [`Fetched::instead`] contains the reason.
     ///
     /// # Errors
     ///
-    /// The hub does not have or serve the files, or cannot be reached and the cache is incomplete;
-    /// the cache cannot be written; or a file is missing in offline mode.
+    /// - The hub does not have or serve the files.
+    /// - The hub cannot be reached and the cache is incomplete, or a file is missing in offline
+    ///   mode.
+    /// - The cache cannot be written.
     pub fn fetch(
         &self,
         name: &HubName,
@@ -263,8 +265,8 @@ fn complete_by_listing(
     to_fetched(cache, &choice, commit).map(Some)
 }
 
-/// Returns a cached commit without a listing, as left by programs that fetch single files, if its
-/// folder has all required files.
+/// Returns a cached commit without a listing if its folder has all required files. Programs that
+/// fetch single files leave such commits.
 fn complete_by_folder(
     cache: &RepoCache,
     name: &HubName,

@@ -1,12 +1,12 @@
 //! Downloads models and data sets from the Hugging Face Hub into the cache of `huggingface_hub`,
 //! and uploads exports.
 //!
-//! Both programs share the cache: blobs named by their hashes, snapshots of relative links, refs,
-//! locks, and commit listings. Interrupted downloads are resumed, a blob's name is the hash of the
-//! received bytes, and only required files are downloaded.
+//! tooltune and `huggingface_hub` share the cache: blobs named by their hashes, snapshots of
+//! relative links, refs, locks, and commit listings. Interrupted downloads are resumed, a blob's
+//! name is the hash of the received bytes, and only required files are downloaded.
 //!
-//! The code uses the same blocking client as the other requests instead of the crate `hf-hub`. That
-//! crate (1.0) adds tokio, reqwest, hyper and the Xet protocol. It does not resume files of an
+//! HTTP requests use the blocking client of `tooltune_endpoint` instead of the crate `hf-hub`. That
+//! crate (1.0) would add tokio, reqwest, hyper and the Xet protocol. It does not resume files of an
 //! earlier process, does not verify hashes of plain downloads, and supports less of the cache than
 //! this crate. Xet's headers are ignored here, because the hub serves the same bytes at the plain
 //! address.

@@ -15,7 +15,7 @@ use crate::event::Listener;
 use crate::name::{RepoName, is_safe, quoted_part};
 use crate::refusal::{RequestSubject, text};
 
-/// Maximum files of a repository; the hub recommends less than a tenth of it.
+/// Maximum files of a repository. The hub recommends less than a tenth of this number.
 const MAX_FILES: usize = 1_000_000;
 
 /// The format version that `huggingface_hub` writes.
@@ -99,7 +99,7 @@ fn escape_non_ascii(json: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(json.len());
     for character in json.chars() {
         match u8::try_from(character) {
-            // Both leave DEL unescaped.
+            // DEL remains unescaped, as in Python.
             Ok(byte) if byte < 0x80 => bytes.push(byte),
             _ => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
@@ -245,7 +245,7 @@ fn add_names(dir: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
                 add_names(&entry.path(), &format!("{name}/"), depth + 1, names);
             }
             Ok(kind) if kind.is_dir() => {}
-            // A file whose blob was deleted does not count.
+            // A file whose blob was deleted is left out.
             _ if entry.path().exists() => names.push(name),
             _ => {}
         }

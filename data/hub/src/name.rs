@@ -237,7 +237,7 @@ impl HubName {
         if NEVER_AN_OWNER.contains(&first_part) || (is_file && !is_file_of_repo) {
             return Ok(None);
         }
-        // An invalid name is treated as a path, whose own error is reported.
+        // The caller treats an invalid name as a path, and reports the path's own error.
         Ok(Self::parse_model_name(text).ok())
     }
 
@@ -300,7 +300,7 @@ impl HubName {
         let (repo, revision, path) =
             split_name(RepoKind::Dataset, after_scheme).map_err(|e| name_error(e.reason))?;
         let repo = RepoName::new(RepoKind::Dataset, repo).map_err(|e| name_error(e.reason))?;
-        // The hub knows which files exist.
+        // An empty path is accepted here, because the hub's error lists the files that exist.
         let path = path.unwrap_or_default();
         Ok(Some(Self {
             repo,
@@ -362,7 +362,7 @@ fn is_special(revision: &str) -> bool {
 
 type NameParts<'t> = (&'t str, Option<String>, Option<String>);
 
-/// Name, revision and path of a string without scheme and type.
+/// Splits a string without scheme and type into name, revision and path.
 fn split_name(kind: RepoKind, text: &str) -> Result<NameParts<'_>, NameError> {
     let name_error = |reason| NameError::new(text, reason);
     let missing = match kind {

@@ -195,7 +195,7 @@ impl TestHub {
         lock_state(&self.state).part_bytes = Some(bytes);
     }
 
-    /// Makes the next `n` requests fail whose path contains `path`.
+    /// Injects a fault into the next `n` requests whose path contains `path`.
     pub fn fail(&self, path: &str, n: usize, fault: Fault) {
         lock_state(&self.state).faults.push(PlannedFault {
             path: path.to_owned(),
@@ -529,7 +529,7 @@ impl State {
     }
 }
 
-/// Two files per page, so that there are several pages.
+/// Lists two files per page, so that there are several pages.
 fn tree(repo: &TestRepo, query: &str, own_url: &str) -> Answer {
     let cursor = query
         .split('&')

@@ -1,4 +1,4 @@
-//! The client against a local hub with all simulated faults.
+//! Tests the client against a local hub with all simulated faults.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -151,7 +151,7 @@ fn the_cache_layout_equals_huggingface_hubs() {
         ),
         "{listing}"
     );
-    // No partial blob is left, and none has two names.
+    // No partial blob is left, and no blob exists twice.
     let blobs = std::fs::read_dir(folder.join("blobs"))
         .expect("blobs")
         .count();
@@ -539,7 +539,7 @@ fn two_processes_fetch_each_content_once() {
 fn single_files_of_another_program_are_found_and_completed() {
     let machine = Machine::new();
     let fetched = machine.fetch("org/tiny").expect("a model");
-    // As if only single files had been fetched: no listing.
+    // Simulate a cache from single-file downloads, which has no listing.
     std::fs::remove_dir_all(machine.file("models--org--tiny/trees")).expect("removed");
     assert_eq!(
         machine.offline("org/tiny").expect("looks whole").path,
@@ -556,6 +556,6 @@ fn single_files_of_another_program_are_found_and_completed() {
     );
     let n_before = machine.server.received().1.len();
     machine.fetch("org/tiny").expect("linked again");
-    // The blob still existed.
+    // Nothing was downloaded again, because the blob still existed.
     assert_eq!(machine.server.received().1.len(), n_before);
 }

@@ -13,7 +13,7 @@ use super::isolation::{MissingPart, Part};
 pub enum SandboxError {
     /// The machine does not allow the required isolation.
     #[error(
-        "model code is not run because it cannot be isolated: this needs seccomp, and namespaces or Landlock, and there is no {}",
+        "model code is not run because it cannot be isolated: this needs seccomp, and namespaces or Landlock, but this machine has no {}",
         missing_list(.missing)
     )]
     NotIsolated {

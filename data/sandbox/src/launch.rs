@@ -37,8 +37,7 @@ impl Sandbox {
     /// # Errors
     /// - The available parts do not isolate, and `requirement` does not allow this. The error lists
     ///   each missing part, the reason, and how to enable it.
-    /// - The launcher does not work as a stage of the sandbox.
-    /// - The launcher does not become a stage.
+    /// - The launcher does not become a stage of the sandbox.
     pub fn new(launcher: Launcher, requirement: Requirement) -> Result<Self, SandboxError> {
         let mut parts = Parts::ALL;
         let mut missing = Vec::new();
@@ -69,7 +68,7 @@ impl Sandbox {
         }
     }
 
-    /// The same sandbox, whose runs end immediately when `stop` is set.
+    /// Returns this sandbox with a stop flag: its runs end immediately when `stop` is set.
     #[must_use]
     pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }

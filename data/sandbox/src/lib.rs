@@ -13,9 +13,9 @@
 //! - **This program**: its environment, open files and arguments are not passed to the code.
 //!
 //! Seccomp is always required. Namespaces or Landlock are also required, to restrict files; if both
-//! are available, both are used. Without namespaces, the code can test whether a file exists, read
-//! its length and the code's own user ID, and only memory and time limit the number of its threads
-//! and the total size of its files.
+//! are available, both are used. Without namespaces, the code can test whether a file exists, and
+//! read its length and the code's own user ID. The number of the code's threads and the total size
+//! of its files are then limited only by memory and time.
 //!
 //! Not guaranteed: a kernel vulnerability can break the isolation. The code shares processors,
 //! memory bandwidth and caches with other processes and can measure them. Do not trust its result,

@@ -41,7 +41,7 @@ pub struct ServedBase {
 pub struct Compatibility {
     /// One row per feature.
     pub rows: Vec<CompatibilityRow>,
-    /// The whole adapter.
+    /// The verdicts on the whole adapter.
     pub whole: CompatibilityRow,
 }
 
@@ -61,7 +61,7 @@ pub fn compatibility(
     adapter: &Adapter,
     base: ServedBase,
 ) -> Result<Compatibility, CheckpointError> {
-    // The first row reports it if PEFT refuses layers_to_transform; the scalings do not depend on
+    // If PEFT refuses layers_to_transform, the first row reports it. The scalings do not depend on
     // this field.
     let mut all_layers = adapter.config.clone();
     all_layers.layers_to_transform = None;

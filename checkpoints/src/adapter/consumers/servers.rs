@@ -33,7 +33,7 @@ const VLLM_MODULES: [&str; 15] = [
 /// An adapter as vLLM loads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VllmLoad {
-    /// Every module that has tensors. All have the same scaling.
+    /// Scaling of every module that has tensors; the same for all of them.
     pub scalings: Scalings,
     /// The server's `--max-lora-rank`; factors are zero-padded to it.
     pub max_lora_rank: usize,

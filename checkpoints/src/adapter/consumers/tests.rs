@@ -53,7 +53,7 @@ fn scales(scalings: &Scalings) -> Vec<(&str, usize, f64)> {
 }
 
 /// The verdicts of the whole adapter as strings.
-fn whole(adapter: &Adapter) -> [String; 4] {
+fn whole_verdicts(adapter: &Adapter) -> [String; 4] {
     let table = compatibility(adapter, PLAIN).unwrap();
     table.whole.verdicts.map(|verdict| verdict.to_string())
 }
@@ -131,7 +131,7 @@ fn configs_that_peft_refuses_are_errors() {
             ..
         }
     ));
-    let [peft, vllm, ..] = whole(&adapter);
+    let [peft, vllm, ..] = whole_verdicts(&adapter);
     assert!(peft.starts_with("refused: layers_to_transform"), "{peft}");
     assert_eq!(vllm, "ok");
     adapter.config.layers_to_transform = None;
@@ -244,12 +244,12 @@ fn every_row_reports_wrong_scalings() {
     let mut rslora = adapter(&[(Q, 4), (V, 4)]);
     rslora.config.use_rslora = true;
     let wrong = "wrong scale: 0.5x";
-    assert_eq!(whole(&rslora), ["ok", "ok", wrong, wrong]);
+    assert_eq!(whole_verdicts(&rslora), ["ok", "ok", wrong, wrong]);
 
     let mut ranks = adapter(&[(Q, 2), (V, 4)]);
     ranks.config.rank_pattern = Patterns(vec![("q_proj".to_owned(), 2)]);
     let refused = "refused: by most versions, because ranks differ";
-    assert_eq!(whole(&ranks), ["ok", wrong, "ok", refused]);
+    assert_eq!(whole_verdicts(&ranks), ["ok", wrong, "ok", refused]);
 
     let mut alphas = adapter(&[(Q, 4), (V, 4)]);
     alphas.config.alpha_pattern = Patterns(vec![
@@ -257,7 +257,7 @@ fn every_row_reports_wrong_scalings() {
         ("v_proj".to_owned(), 24.0),
     ]);
     let wrong = "wrong scale: 0.333x to 4x";
-    assert_eq!(whole(&alphas), ["ok", wrong, wrong, wrong]);
+    assert_eq!(whole_verdicts(&alphas), ["ok", wrong, wrong, wrong]);
 
     for mut adapter in [rslora, ranks.clone(), alphas] {
         let table = compatibility(&adapter, PLAIN).unwrap();
@@ -268,20 +268,23 @@ fn every_row_reports_wrong_scalings() {
             &peft_rules(&adapter).unwrap(),
         )
         .unwrap();
-        assert_eq!(whole(&adapter), ["ok"; 4]);
+        assert_eq!(whole_verdicts(&adapter), ["ok"; 4]);
     }
 
     // An alpha for the smaller rank compensates in vLLM; SGLang still refuses the ranks.
     ranks.config.alpha_pattern = Patterns(vec![("q_proj".to_owned(), 4.0)]);
-    assert_eq!(whole(&ranks), ["ok", "ok", "wrong scale: 2x", refused]);
+    assert_eq!(
+        whole_verdicts(&ranks),
+        ["ok", "ok", "wrong scale: 2x", refused]
+    );
     // A pattern without effect does not lower a verdict, except in SGLang, which checks only
     // whether patterns exist.
     let mut idle = adapter(&[(Q, 4)]);
     idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 8.0)]);
-    assert_eq!(whole(&idle), ["ok"; 4]);
+    assert_eq!(whole_verdicts(&idle), ["ok"; 4]);
     idle.config.alpha_pattern = Patterns(vec![("k_proj".to_owned(), 1.0)]);
     let refused = "refused: by new versions, which do not support rank_pattern and alpha_pattern";
-    assert_eq!(whole(&idle), ["ok", "ok", "ok", refused]);
+    assert_eq!(whole_verdicts(&idle), ["ok", "ok", "ok", refused]);
 }
 
 #[test]
@@ -320,21 +323,21 @@ fn unknown_config_keys_have_a_row() {
     let mut adapter = adapter(&[(Q, 4), (V, 4)]);
     adapter.config.unrecognised = vec!["mode_of_tomorrow".to_owned()];
     let expected = "ok if mode_of_tomorrow has no effect";
-    assert_eq!(whole(&adapter)[1..], [expected; 3]);
+    assert_eq!(whole_verdicts(&adapter)[1..], [expected; 3]);
 }
 
 #[test]
 fn ranks_heads_and_targets_have_separate_rows() {
     let mut large = adapter(&[(Q, 48)]);
     large.config.r = 48;
-    assert_eq!(whole(&large)[1], "ok with --max-lora-rank 64");
+    assert_eq!(whole_verdicts(&large)[1], "ok with --max-lora-rank 64");
     large.config.r = 1000;
-    let [peft, vllm, ..] = whole(&large);
+    let [peft, vllm, ..] = whole_verdicts(&large);
     assert!(peft.starts_with("refused: the config sets"), "{peft}");
     assert_eq!(vllm, "refused: rank 1000 exceeds its maximum");
 
     let mut head = adapter(&[(Q, 4), ("lm_head", 4)]);
-    assert_eq!(whole(&head)[0], "ignores 1 module(s)");
+    assert_eq!(whole_verdicts(&head)[0], "ignores 1 module(s)");
     head.config.target_modules = Some(names(&["q_proj", "lm_head"]));
     let table = compatibility(&head, TIED).unwrap();
     assert_eq!(table.rows.len(), 2);

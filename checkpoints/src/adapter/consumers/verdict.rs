@@ -14,8 +14,8 @@ pub enum Consumer {
     Vllm,
     /// llama.cpp after its own `convert_lora_to_gguf.py`.
     LlamaCpp,
-    /// SGLang and TensorRT-LLM. The worse verdict counts: TensorRT-LLM supports rsLoRA, SGLang does
-    /// not.
+    /// SGLang and TensorRT-LLM. The worse of their verdicts is shown: TensorRT-LLM supports rsLoRA,
+    /// SGLang does not.
     SglangTrtLlm,
 }
 

@@ -53,8 +53,8 @@ impl GgufArchitecture {
         self.family
     }
 
-    /// The order of the weight `[out, in]` of `module`: B has the order of its rows, and A the
-    /// order of its columns. `path` is the file named in errors.
+    /// Row and column order of the weight `[out, in]` of `module`. B has the same row order, A the
+    /// same column order. `path` is the file named in errors.
     pub(crate) fn order(
         self,
         path: &Path,

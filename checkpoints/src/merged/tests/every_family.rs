@@ -92,7 +92,7 @@ fn numbers_of_every_merged_config_have_the_types_that_transformers_declares() {
         fs::copy(tensors, folder.join("model.safetensors")).unwrap();
         fs::write(folder.join("tokenizer.json"), "{\"model\": {}}").unwrap();
         let mut original = supported_config(&fixture);
-        // llama.cpp supports only one value.
+        // llama.cpp supports only this value.
         if name == "llama" {
             original["rope_scaling"]["original_max_position_embeddings"] = json!(8192);
         }

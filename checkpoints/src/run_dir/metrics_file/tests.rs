@@ -24,7 +24,7 @@ fn a_resumed_run_writes_the_same_metrics_as_an_uninterrupted_one() {
     let mut file = MetricsFile::open(&resumed).unwrap();
     lines(1, 8).for_each(|line| file.append(&line).unwrap());
     drop(file);
-    // Killed at step 9 in the middle of its line, five steps after the last checkpoint.
+    // The run was killed while it wrote the line of step 9, four steps after its last checkpoint.
     let mut torn = fs::read(&resumed).unwrap();
     torn.extend(br#"{"step":9,"lo"#);
     fs::write(&resumed, torn).unwrap();
@@ -79,7 +79,7 @@ fn a_marked_file_is_truncated_exactly_and_changes_are_reported() {
     let mark = file.mark();
     let whole = fs::read(&path).unwrap();
     assert_eq!(mark.bytes, whole.len() as u64);
-    // An evaluation at the same step, whose checkpoint was never saved.
+    // The evaluation is at the same step, but no checkpoint with it was saved.
     file.append(&json!({"step": 2, "eval/loss": 0.4})).unwrap();
     drop(file);
     let keep = |line: &Value| line.get("eval/loss").is_none();
@@ -155,7 +155,7 @@ fn a_removed_or_replaced_metrics_file_is_written_again_and_a_truncated_one_is_re
     let aside = dir.path().join("aside-metrics.jsonl");
     assert_eq!(fs::read_to_string(aside).unwrap(), "of an editor");
 
-    // In the middle of the second line.
+    // Truncate in the middle of the second line.
     fs::write(&path, "{\"step\":1}\n{\"st").unwrap();
     file.append(&line(4)).unwrap();
     remark(&mut file, "from 33 to 15 bytes");

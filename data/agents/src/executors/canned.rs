@@ -1,5 +1,5 @@
-//! Returns one fixed response per endpoint of a specification, or per API of any other name,
-//! whatever the arguments are.
+//! Returns one fixed response per endpoint of a specification, or per API that is not an endpoint,
+//! regardless of the arguments.
 //!
 //! This runs RestBench without a network: TMDB's specification has an example response for each
 //! operation. A call succeeds if it names an endpoint and has the required arguments. Argument

@@ -1,5 +1,5 @@
 //! Two functions that complement the APIs of every domain: `global/compare` returns the similarity
-//! of two numbers, and `global/difference` the greater one.
+//! of two numbers, and `global/difference` the greater of them.
 //!
 //! The paper only gives their names and purpose; parameters, outputs and descriptions are ours.
 //!

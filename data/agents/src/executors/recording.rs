@@ -3,8 +3,8 @@
 //!
 //! Each line is appended with a single write, so a killed process leaves at most one truncated
 //! line, which the next process removes. Unanswered calls are not stored, because they may succeed
-//! later. If two calls are equivalent, only the first result is stored, as a replay would return
-//! it, even if the state of the API has changed in between.
+//! later. If two calls are equivalent, only the first result is stored, because a replay would
+//! return it for both. This applies even if the state of the API has changed in between.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -145,7 +145,7 @@ fn open_for_append(path: &Path) -> io::Result<File> {
 /// How a recording ends.
 enum FileEnd {
     Whole,
-    /// A complete line without a line break, as some editors write files.
+    /// The last line is complete but has no line break; some editors write files like this.
     WithoutNewline,
     /// A partial line that starts at this byte.
     CutOff {
@@ -167,8 +167,8 @@ fn find_end(reader: &mut impl BufRead, max_line_bytes: usize) -> io::Result<File
             BoundedRead::Whole => {}
         }
         if line.last() != Some(&b'\n') {
-            // Only checked for validity, because the reader of the lines limits the values that it
-            // builds.
+            // The line is only checked for validity here. The reader of the lines limits the values
+            // that it builds.
             let is_complete = serde_json::from_slice::<IgnoredAny>(&line).is_ok();
             return Ok(if is_complete {
                 FileEnd::WithoutNewline
@@ -249,7 +249,7 @@ mod tests {
             .iter()
             .map(|(name, arguments)| call(&mut recorder, name, arguments.clone()))
             .collect();
-        // An equivalent call, an unanswered call, and an unknown name.
+        // None of these is recorded: equivalent calls, an unanswered call, and an unknown name.
         call(&mut recorder, "Town", json!({"id": 7}));
         call(
             &mut recorder,

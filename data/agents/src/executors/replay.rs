@@ -1,4 +1,4 @@
-//! Returns recorded results, such as those of API-Bank's 430 calls.
+//! Returns recorded results, such as the results of API-Bank's 430 calls.
 //!
 //! Arguments are first cast to the declared types as in API-Bank, and then looked up by their
 //! canonical form. The error of an unrecorded call lists the names of APIs and parameters, but
@@ -157,7 +157,7 @@ pub fn missing_argument<'a>(
     missing.map(|parameter| parameter.name.as_str())
 }
 
-/// `it takes user_name (str), time (str)`.
+/// Describes the parameters, such as `it takes user_name (str), time (str)`.
 pub fn describe_parameters(document: &ApiDocument) -> String {
     let describe = |parameter: &ApiParameter| match parameter.kind.as_str() {
         "" => parameter.name.clone(),

@@ -83,7 +83,7 @@ impl FlatSchema {
     /// Length of the longest list of objects in nested arguments, which is the number of slots that
     /// they need.
     ///
-    /// The result does not depend on this schema's own number of slots, unless it is zero.
+    /// The result does not depend on this schema's own number of slots, unless that number is zero.
     pub fn longest_list(&self, arguments: &Map<String, Value>) -> usize {
         longest_list(&self.fields, arguments)
     }

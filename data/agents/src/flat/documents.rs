@@ -62,7 +62,7 @@ impl FlatDocuments {
         }
     }
 
-    /// The documents, in the order of the nested ones.
+    /// The documents, in the order of the nested documents.
     pub fn catalogue(&self) -> &ApiCatalogue {
         &self.catalogue
     }

@@ -212,7 +212,8 @@ impl<'s> Inliner<'s> {
         let expanded = self.inline_schema(target, level + 1)?;
         self.open.pop();
         let Value::Object(mut expanded) = expanded else {
-            // A boolean has no keywords, and `true` adds nothing to the ones next to the reference.
+            // A boolean has no keywords, and `true` adds nothing to the keywords next to the
+            // reference.
             let has_no_siblings = siblings.is_empty() || expanded == Value::Bool(false);
             return Ok(if has_no_siblings {
                 expanded

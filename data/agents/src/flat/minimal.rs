@@ -1,4 +1,4 @@
-//! The flattener from the post, unchanged, for comparison.
+//! The flattener from the post named in [`crate::flat`], unchanged, for comparison.
 
 use crate::budgets::FLAT_BYTES;
 use serde_json::{Map, Value, json};

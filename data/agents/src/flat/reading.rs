@@ -1,7 +1,7 @@
 //! Flattens rows while they are read.
 //!
 //! The content that is rendered and trained on becomes flat. The fields used by metrics stay
-//! nested, so scoring only needs [`flatten_slot_row`] again to unflatten a completion.
+//! nested. To score a completion, [`flatten_slot_row`] is called again to unflatten it.
 
 use tooltune_rows::text::{DataError, Row};
 

@@ -33,7 +33,7 @@ impl NestedReason {
             Self::Advised(Reason::UserFacing) => "user_facing",
             Self::Advised(Reason::AlreadyFlat) => "already_flat",
             Self::Advised(Reason::Simple) => "simple",
-            // Never a reason to keep a schema nested, but `Advised` can hold it.
+            // This is never a reason to keep a schema nested, but the type allows it.
             Self::Advised(Reason::Nested) => "nested",
             Self::Refused(error) => error.kind(),
             Self::Lossy => "lossy",

@@ -93,8 +93,8 @@ pub fn flatten_slot_row(
 impl FlatSlotRow {
     /// The schema of the row's completions for constrained decoding.
     ///
-    /// A flat schema is closed here, although the prompt does not show that, because a key that is
-    /// not in the mapping could not be unflattened.
+    /// A flat schema forbids undeclared keys here, although the prompt does not show that, because
+    /// a key that is not in the mapping could not be unflattened.
     pub fn enforced_schema(&self) -> Value {
         let mut schema = self.row.json_schema.clone();
         if let (Some(fields), Some(_)) = (schema.as_object_mut(), &self.flat_schema) {
@@ -132,7 +132,7 @@ impl FlatSlotRow {
 /// A flat schema with its flat targets.
 pub(super) struct FlatForm {
     pub(super) flat_schema: FlatSchema,
-    /// The flat targets, in the order of the nested ones.
+    /// The flat targets, in the order of the nested targets.
     pub(super) targets: Vec<Map<String, Value>>,
     /// Whether a list needed more slots than configured.
     pub(super) is_widened: bool,

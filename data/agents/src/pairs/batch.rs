@@ -15,8 +15,9 @@ pub struct BatchRow {
 
 /// The distinct texts of a step, and its pairs.
 ///
-/// Without this, a repeated document would count as several negatives, and a positive document of a
-/// query could be trained as a negative. Both are common if many queries share few tools.
+/// Without this deduplication, a repeated document would count as several negatives, and a positive
+/// document of a query could be trained as a negative. Both are common if many queries share few
+/// tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairBatch {
     /// Indices of the distinct queries in the set.

@@ -191,8 +191,8 @@ impl PairOrder {
     fn epochs_differ(&self) -> bool {
         let n_max = self.candidates.max_pairs_without_negatives();
         match self.n_pairs() % self.options.batch_size {
-            // All pairs share one document, or whether the last pair has its own negatives is
-            // random.
+            // The last batch has one pair, and all other batches have negatives. Whether the pair
+            // has negatives of its own is random, unless it is the same for all pairs.
             1 if n_max < self.options.batch_size => {
                 !matches!(self.n_pairs_without_negatives(), n if n == 0 || n == self.n_pairs())
             }
@@ -330,7 +330,7 @@ mod tests {
         let mut step_sizes = Vec::new();
         for _ in 0..6 {
             let (pairs, next_cursor) = order.next(cursor);
-            // As in a resumed run, without cached steps.
+            // Simulate a resumed run, which has no cached steps.
             let second_order = super::PairOrder::new(&set, order.options).expect("an order");
             assert_eq!(second_order.next(cursor), (pairs.clone(), next_cursor));
             step_sizes.push(pairs.len());

@@ -25,8 +25,8 @@ const ROW: &str = "a row is {\"query\": text, \"positive\": text}, optionally wi
                    negative are also accepted";
 
 /// The format of a row with a document, for messages.
-const DOCUMENT: &str = "a row is {\"document\": text} or a JSON text, all rows of a file alike, or an API \
-                        document";
+const DOCUMENT: &str = "a row is {\"document\": text}, a JSON string or an API document; all rows \
+                        of a file must have the same form";
 
 /// Score fields of sentence-transformers' miner, which are ignored.
 const SCORES: [&str; 2] = ["score", "scores"];

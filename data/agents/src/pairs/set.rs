@@ -243,7 +243,7 @@ impl PairSet {
         &self.queries.texts
     }
 
-    /// Distinct documents, including negatives and additional ones, by index.
+    /// Distinct documents, including negatives and documents without a pair, by index.
     pub fn documents(&self) -> &[String] {
         &self.documents.texts
     }

@@ -1,4 +1,4 @@
-//! Agent loops with realistic model outputs.
+//! Tests agent loops with realistic model outputs.
 
 use proptest::prelude::*;
 
@@ -390,7 +390,7 @@ fn only_pure_json_replies_have_a_schema_of_the_shown_apis() {
     let too_many = vec!["Films/Search"; limits.max_calls + 1];
     assert!(!allows(&global, json!(too_many)));
     global.feed_text("[\"Stocks/Quote\"]");
-    // Only the planned call, with all of its arguments.
+    // The schema allows only the planned call, with all of its arguments.
     assert!(allows(&global, quote.clone()));
     assert!(!allows(&global, search.clone()));
     assert!(!allows(

@@ -1,4 +1,4 @@
-//! Tests of shortened shapes, and of malicious expressions.
+//! Tests shortened shapes and malicious expressions.
 
 use serde_json::json;
 

@@ -47,7 +47,7 @@ pub fn truncate_output(value: &Value, options: &TruncationOptions) -> Result<Str
 
 /// Writes a value as indented JSON, and cuts the text after `max_chars` code points.
 ///
-/// A note at the end tells how much was cut; it is not included in `max_chars`. The quotes of a
+/// A note at the end states how much was cut; it is not included in `max_chars`. The quotes of a
 /// string count as characters.
 pub fn truncate_text(value: &Value, max_chars: usize) -> String {
     cut_text(json::dumps(value, Style::Indented(2)), max_chars)

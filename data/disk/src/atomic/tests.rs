@@ -1,4 +1,4 @@
-//! Files are complete or absent, regardless of how their writers stop.
+//! Tests that files are complete or absent, regardless of how their writers stop.
 
 use super::*;
 

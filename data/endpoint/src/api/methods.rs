@@ -21,7 +21,7 @@ const METHODS: [&str; 8] = [
 pub(super) struct AllowedMethods(Vec<&'static str>);
 
 impl AllowedMethods {
-    /// The safe methods and the given ones, case-insensitively.
+    /// Allows the safe methods and these names, which are compared without case.
     ///
     /// # Errors
     ///

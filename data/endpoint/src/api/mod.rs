@@ -1,8 +1,8 @@
 //! Executes calls on a real server, as described by its OpenAPI specification.
 //!
-//! Any fault of the server, such as a refused connection, an HTML page or a timeout, is a failed
-//! call with a plain message. No call is repeated, because a request that was interrupted may
-//! already have had its effect.
+//! A server error, such as a refused connection, an HTML page or a timeout, becomes a failed call
+//! with a plain message. No call is repeated, because a request that was interrupted may already
+//! have had its effect.
 
 mod exchange;
 mod methods;
@@ -50,8 +50,8 @@ pub struct HttpExecutor {
     /// The documents of `operations`, in the same order.
     catalogue: ApiCatalogue,
     operations: Vec<ApiOperation>,
-    /// Indices of operations by `METHOD /path` and `operationId`, whichever the document does not
-    /// use.
+    /// Indices of operations by the names that their documents do not use: `METHOD /path` or
+    /// `operationId`.
     by_other_name: HashMap<String, usize>,
     templates: EndpointTemplates,
     methods: AllowedMethods,
@@ -120,8 +120,8 @@ impl HttpExecutor {
         })
     }
 
-    /// The same executor, which abandons a call as soon as `stop` is set. The result is a failed
-    /// call; it is unknown whether the server executed it.
+    /// Returns this executor with a stop flag. A call is abandoned as soon as `stop` is set. The
+    /// result is a failed call; it is unknown whether the server executed it.
     #[must_use]
     pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
@@ -248,7 +248,7 @@ impl HttpExecutor {
     }
 }
 
-/// `METHOD /path`.
+/// Formats an operation as `METHOD /path`.
 fn endpoint(operation: &ApiOperation) -> String {
     format!("{} {}", operation.document.method, operation.path)
 }
@@ -271,8 +271,8 @@ fn index_other_names(
 }
 
 /// Converts a call's arguments to the declared types. Drops nulls unless the parameter accepts
-/// null, and arguments for which `is_sent_anyway` returns true, because the client sends them
-/// itself.
+/// null. Also drops arguments for which `is_sent_anyway` returns true, because the client sends
+/// them itself.
 ///
 /// # Errors
 ///
@@ -358,7 +358,7 @@ fn catalogue(operations: &[ApiOperation]) -> Result<ApiCatalogue, HttpConfigErro
         .map_err(|error| bad_documents(format!("is refused: {error}")))
 }
 
-/// `404 Not Found`.
+/// Formats a status, such as `404 Not Found`.
 pub(crate) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),

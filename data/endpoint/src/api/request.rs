@@ -159,7 +159,7 @@ fn find_dot_segment(path: &str) -> Option<String> {
         if dot_step.is_some() {
             return dot_step;
         }
-        // Each level is shorter than the one before.
+        // Each level is shorter than the one before, so the loop ends.
         let decoded_next = percent_decode_str(&decoded)
             .decode_utf8_lossy()
             .into_owned();

@@ -1,4 +1,4 @@
-//! Requests that an executor must never send, and secrets that must never be returned.
+//! Tests requests that an executor must never send, and secrets that must never be returned.
 
 use std::collections::BTreeMap;
 
@@ -162,7 +162,7 @@ fn arguments_that_change_the_path_are_not_sent() {
     ] {
         assert!(call(&mut executor, name, arguments).is_failure(), "{name}");
     }
-    // The path of the specification may not lead elsewhere either.
+    // The path of the specification must not leave the API's address either.
     for (name, arguments) in [
         ("GET /../admin/{a}", json!({"a": "x"})),
         ("GET /x/%252e%252e/admin", json!({})),

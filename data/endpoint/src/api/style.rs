@@ -1,4 +1,4 @@
-//! Values written in the styles of OpenAPI.
+//! Writes values in OpenAPI's styles.
 //!
 //! # Source
 //!
@@ -87,7 +87,7 @@ fn collect_deep_members<'v>(
     }
 }
 
-/// A value of a path or a header, its parts written by `write`.
+/// Formats a value for a path or a header. `write` formats each part.
 ///
 /// # Errors
 ///

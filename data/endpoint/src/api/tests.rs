@@ -1,4 +1,4 @@
-//! The executor against a small library server with an imported specification.
+//! Tests the executor against a small library server with an imported specification.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn environment(name: &str) -> Option<String> {
     (name == "LIBRARY_KEY").then(|| KEY.to_owned())
 }
 
-/// The library: one book, and all kinds of server faults.
+/// The library server: it has one book, and produces all kinds of server errors.
 fn library(request: &Received, _: usize) -> Answer {
     if request.headers.get("x-api-key").map(String::as_str) != Some(KEY) {
         return Answer::json(401, &json!({"error": "no key"}));

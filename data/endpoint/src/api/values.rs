@@ -21,7 +21,7 @@ pub(super) fn encode_component(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// Characters to encode in a query value: those that end the value or mean a space.
+/// Characters to encode in a query value, because they end the value or mean a space.
 const NOT_IN_QUERIES: &AsciiSet = &RESERVED
     .remove(b':')
     .remove(b'/')

@@ -7,7 +7,7 @@ use ureq::http::uri::Authority;
 
 use super::error::HttpConfigError;
 
-/// Scheme, host and port. A secret is sent again only if all three are the same.
+/// Scheme, host and port. A redirected request contains a secret only if all three are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     is_tls: bool,
@@ -71,7 +71,7 @@ pub fn without_secrets(text: &str) -> String {
         Some(end) => text.split_at(end),
         None => (text, ""),
     };
-    // A password may contain this character; its beginning and end are unknown then.
+    // A password may contain this character. Its beginning and end are then unknown.
     if query.contains('@') {
         return "***".to_owned();
     }

@@ -175,8 +175,8 @@ impl HttpClient {
         })
     }
 
-    /// As [`HttpClient::send`], but abandoned as soon as `is_stopped` is set. The request is left
-    /// to its own thread, which ends with its timeout or with the process.
+    /// Like [`HttpClient::send`], but the request is abandoned as soon as `is_stopped` is set. An
+    /// abandoned request continues in its own thread until its timeout or the end of the process.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl HttpFault {
                     ErrorKind::ConnectionRefused
                         | ErrorKind::HostUnreachable
                         | ErrorKind::AddrNotAvailable
-                        // An untrusted certificate.
+                        // This kind means an untrusted certificate.
                         | ErrorKind::InvalidData
                 ) =>
             {

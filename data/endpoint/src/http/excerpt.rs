@@ -9,7 +9,7 @@ const N_CHARACTERS: usize = 200;
 /// space, followed by `...` if there is more.
 pub fn excerpt(text: &str) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
-    // A body, or the whitespace at its beginning, may have megabytes.
+    // A body, or the whitespace at its beginning, may be megabytes long.
     let words = text.split(is_gap).filter(|word| !word.is_empty());
     let mut shortened = String::new();
     let mut n_characters = 0;

@@ -107,7 +107,7 @@ fn secret_parts(value: &str) -> Vec<String> {
     parts.extend(value.split_whitespace().map(str::to_owned));
     let mut credentials = Vec::new();
     for part in &parts {
-        // `Basic dXNlcjpwYXNz`.
+        // A part may be base64 credentials, as in `Basic dXNlcjpwYXNz`.
         let decoded = STANDARD
             .decode(part)
             .or_else(|_| STANDARD_NO_PAD.decode(part))
@@ -117,7 +117,7 @@ fn secret_parts(value: &str) -> Vec<String> {
             credentials.push(password.to_owned());
         }
         credentials.extend(decoded.filter(|text| text.contains(':')));
-        // `postgres://user:password@host/name`.
+        // A part may be an address, as in `postgres://user:password@host/name`.
         let authority = part.split_once("://").map(|(_, after_scheme)| after_scheme);
         let user = authority.and_then(|after_scheme| after_scheme.rsplit_once('@'));
         let password = user.and_then(|(user, _)| user.split_once(':'));
@@ -223,7 +223,7 @@ impl TextsToRedact {
     }
 }
 
-/// The hit extended over the adjacent base64 characters, which share bits with the secret.
+/// Extends a hit over the adjacent base64 characters, which share bits with the secret.
 fn widen_hit(text: &str, hit: Range<usize>) -> Range<usize> {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let (before, after) = (&text.as_bytes()[..hit.start], &text.as_bytes()[hit.end..]);

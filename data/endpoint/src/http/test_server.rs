@@ -21,13 +21,13 @@ const MAX_REQUEST_BYTES: u64 = 64 << 20;
 /// A received request.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// For example `POST`.
+    /// The method, such as `POST`.
     pub method: String,
     /// Path and query, still encoded.
     pub target: String,
-    /// By lower-case name.
+    /// The headers, by lower-case name.
     pub headers: HashMap<String, String>,
-    /// As sent.
+    /// The body as sent.
     pub body: String,
     /// The body, if it is not text.
     pub bytes: Vec<u8>,
@@ -120,8 +120,8 @@ impl Drop for TestServer {
     }
 }
 
-/// A port without a listener, assigned to a service of 1988. A port that was free a moment ago may
-/// be used by another test's server.
+/// A port without a listener: it is assigned to a service of 1988. An unassigned free port would
+/// not do, because another test's server may use it a moment later.
 pub const CLOSED_PORT: u16 = 1;
 
 fn serve(

@@ -1,4 +1,4 @@
-//! The client against servers that reply, break off, hang and never end.
+//! Tests the client against servers that reply, break off, hang and never end.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use ureq::http::Request;
 use super::test_server::{Answer, CLOSED_PORT, TestServer};
 use super::*;
 
-/// For replies that never end.
+/// Timeout for replies that never end.
 const SHORT: Duration = Duration::from_millis(250);
-/// For replies that end by themselves, even on a busy machine.
+/// Timeout for replies that end by themselves, even on a busy machine.
 const LONG: Duration = Duration::from_secs(40);
 
 fn get_within(url: &str, timeout: Duration, max_body_bytes: usize) -> Result<HttpReply, HttpFault> {
@@ -81,7 +81,7 @@ fn hanging_and_dripping_replies_end_at_the_deadline() {
         slowly(b"HTTP/1.1 200 OK\r\nX: "),
     ] {
         let server = TestServer::start(move |_, _| answer.clone());
-        // Only the timeout ends it: neither the length nor the limit is ever reached.
+        // Only the timeout ends the request: neither the length nor the limit is ever reached.
         let error = get_within(&server.url(), SHORT, 1_000_000).expect_err("no end");
         assert_eq!(error, timeout);
     }

@@ -50,7 +50,7 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpOptions {
     /// The program and its arguments. Values of arguments that are named like a secret, such as
-    /// `--api-key VALUE`, are removed from what the server returns.
+    /// `--api-key VALUE`, are removed from the server's output.
     pub command: Vec<String>,
     /// Additional environment variables to pass on from this process, such as keys. A few variables
     /// that are not secret, such as `PATH` and `HOME`, are always passed on; no others are.
@@ -92,7 +92,7 @@ pub struct McpClient {
 /// The tools of a server.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct McpTools {
-    /// Their documents, and what these omit.
+    /// The documents of the tools, and the information that documents cannot represent.
     pub apis: ImportedApis,
     /// The tools that the server declares read-only (`readOnlyHint`).
     pub read_only: BTreeSet<String>,
@@ -212,7 +212,8 @@ impl McpClient {
         let (mut n_bytes, mut n_values) = (0_usize, 0_usize);
         loop {
             let page = match self.request("tools/list", &params, self.start_wait()) {
-                // Some servers end their list with an empty cursor, and refuse it.
+                // Some servers end their list with an empty cursor, and refuse a request that
+                // contains it.
                 Err(McpError::Refused { .. }) if params["cursor"] == "" => break,
                 page => page?,
             };
@@ -231,7 +232,7 @@ impl McpClient {
                     reason: "returns no list of tools in its reply to tools/list".to_owned(),
                 });
             };
-            // Others return the first page again.
+            // Other servers return the first page again for this cursor.
             let is_repeated = || tool_values.iter().all(|tool| tools.contains(tool));
             if params["cursor"] == "" && is_repeated() {
                 break;
@@ -387,7 +388,7 @@ impl McpClient {
             .as_ref()
             .and_then(|value| message::read(value.as_ref().ok()?));
         message.ok_or_else(|| {
-            // A log line is obviously not JSON, so it needs no reason.
+            // A log line is obviously not JSON, so the message quotes no parser error for it.
             let error = value.and_then(Result::err);
             let error = error.filter(|_| line.trim_ascii_start().starts_with(b"{"));
             let line = String::from_utf8_lossy(line).into_owned();

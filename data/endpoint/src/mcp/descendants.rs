@@ -36,7 +36,7 @@ pub(super) enum Survivors {
 }
 
 impl Survivors {
-    /// Prints a warning, unless an earlier server had one.
+    /// Prints a warning, unless one was printed for an earlier server.
     pub(super) fn report_once(&self) {
         static IS_REPORTED: AtomicBool = AtomicBool::new(false);
         if let Some(warning) = self.warning(&IS_REPORTED) {
@@ -229,7 +229,7 @@ mod linux {
         let mut fields = after_name.split_whitespace();
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
-        // Counted from the state, which is field 3; the start time is field 22.
+        // The state is field 3 and the parent is field 4; the start time is field 22.
         let began = fields.nth(17)?.to_owned();
         Some(Status {
             process: Process { id, began },

@@ -24,7 +24,7 @@ pub struct McpExecutor {
     options: McpOptions,
     stop: Arc<AtomicBool>,
     catalogue: ApiCatalogue,
-    /// The read-only tools, and those allowed by name.
+    /// The read-only tools, and the tools allowed by name.
     allowed: BTreeSet<String>,
     client: McpClient,
 }

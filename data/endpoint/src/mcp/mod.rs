@@ -1,12 +1,14 @@
 //! An MCP client: lists and calls the tools of servers over standard input and output.
 //!
 //! Every wait is bounded and every message has a size limit. The server program ends with its
-//! client: its input is closed, and the rest of its process group and of the processes it started
-//! is killed. Its standard error is captured, and messages about the server quote its end. The
-//! official SDK, rmcp, needs the asynchronous runtime tokio, which nothing else here uses. The
+//! client: its input is closed, then its process group and all other processes that it started are
+//! killed. Its standard error is captured, and messages about the server quote the end of it. A
+//! server that ended is started again by the next call. A call is never repeated, because it may
+//! already have had its effect.
+//!
+//! The official SDK, rmcp, needs the asynchronous runtime tokio, which nothing else here uses. The
 //! required part of the protocol, listing and calling tools, is line-delimited JSON and needs only
-//! the few files of this module. A server that ended is started again by the next call. A call is
-//! never repeated, because it may already have had its effect.
+//! the few files of this module.
 //!
 //! # Source
 //!

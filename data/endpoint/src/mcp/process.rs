@@ -1,4 +1,4 @@
-//! The process of a server: its lines and its end.
+//! Runs the process of a server: exchanges lines with it, and ends it.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often an ending server is checked.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Number of the last bytes of standard error that are kept.
+/// Number of bytes that are kept from the end of standard error.
 const STDERR_BYTES: usize = 4096;
 
 /// Number of lines that wait to be processed, each up to the size limit. While the queue is full,
@@ -64,7 +64,7 @@ impl ServerProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // A separate group, so that the processes it starts can be ended with it.
+        // Use a separate group, so that the processes it starts can be ended with it.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let descendants = Descendants::mark(&mut command);
@@ -152,7 +152,7 @@ impl ServerProcess {
         }
     }
 
-    /// The error that it has ended, with its status.
+    /// The error for a server that has ended, with its status.
     pub(super) fn end_error(&mut self, redactor: &Redactor) -> McpError {
         self.finish();
         let deadline = Instant::now() + GRACE;
@@ -209,7 +209,7 @@ impl ServerProcess {
     fn kill(&self) {
         use rustix::process::{Signal, kill_process_group};
         if let Some(pid) = self.pid() {
-            // An empty group is fine.
+            // An empty group is not an error.
             kill_process_group(pid, Signal::KILL).unwrap_or_default();
         }
     }
@@ -254,7 +254,7 @@ fn read_lines(output: ChildStdout, max_line_bytes: usize, lines: SyncSender<Line
             if lines.send(line).is_err() {
                 return;
             }
-            // Report the line before reading the rest, because it may never end.
+            // Report the line before reading the rest of it, because the line may never end.
             if is_too_long && output.skip_until(b'\n').is_err() {
                 break;
             }

@@ -15,7 +15,7 @@ const SECRET_ENDINGS: [&str; 6] = [
     "token",
 ];
 
-/// The values in `arguments` that must not occur in what the server returns.
+/// The values in `arguments` that must not occur in the server's output.
 pub(super) fn secret_values(arguments: &[String]) -> Vec<&str> {
     let mut secrets = Vec::new();
     let mut words = arguments.iter().map(String::as_str).peekable();

@@ -1,4 +1,4 @@
-//! The client with a server process that uses only Python's standard library.
+//! Tests the client with a server process that uses only Python's standard library.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Executes calls as StableToolBench does: from its published cache, and by a real or simulated
-//! server with its interface.
+//! Executes calls as StableToolBench does: from the benchmark's published cache, and through a real
+//! or simulated server with the benchmark's interface.
 //!
 //! Such a server accepts a `POST` with category, tool, API and the arguments as a JSON string, and
 //! returns `{"error", "response"}`. Its cache maps arguments, as Python prints them, to the same
@@ -258,7 +258,7 @@ impl Server {
             _ => CallResult {
                 is_unanswered: BUSY.contains(&reply.status.as_u16()),
                 ..CallResult::failure(format!(
-                    "{name} was answered {}, and not with an error and a response: {}",
+                    "{name} was answered {}, but without an error and a response: {}",
                     status_text(reply.status),
                     excerpt(&body)
                 ))

@@ -39,9 +39,9 @@ fn category_name(name: &str) -> String {
     name.replace([' ', ',', '/'], "_").replace("__", "_")
 }
 
-/// Normalises a name: letters of English and Chinese, digits, `_` and `^`, in lower case. Every
-/// other character becomes `_`, which is never repeated or at an end, and the name does not begin
-/// with a digit.
+/// Normalises a name to lower-case letters of English and Chinese, digits, `_` and `^`. Every other
+/// character becomes `_`. The result has no repeated `_`, no `_` at either end, and `get_` before a
+/// digit at its start.
 fn standard_name(name: &str) -> String {
     let is_allowed = |c: char| {
         let is_kept = c.is_ascii_alphanumeric()

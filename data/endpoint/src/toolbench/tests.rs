@@ -1,4 +1,4 @@
-//! A local server with the benchmark's interface, and a cache in its layout.
+//! Tests with a local server that has the benchmark's interface, and a cache in its layout.
 
 use std::path::Path;
 

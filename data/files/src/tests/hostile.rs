@@ -1,4 +1,4 @@
-//! Columns that declare more than they contain, and columns of bytes.
+//! Tests columns that declare more than they contain, and columns of bytes.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ fn a_declared_length_is_limited_by_the_existing_bytes() {
         for whole in files.map(|bytes| bytes.expect("written")) {
             assert_eq!(read_rows(whole.clone()), Ok(vec![json!({"c": text})]));
             let declared = (text.len() as i64).to_le_bytes();
-            // Precedes a frame; offsets contain the same number.
+            // The frame distinguishes the declared length from offsets with the same value.
             let frame: &[u8] = match codec {
                 CompressionType::LZ4_FRAME => &[0x04, 0x22, 0x4d, 0x18],
                 _ => &[0x28, 0xb5, 0x2f, 0xfd],
@@ -203,7 +203,8 @@ fn a_declared_length_is_limited_by_the_existing_bytes() {
                 let mut damaged = whole.clone();
                 damaged[at + bit / 8] ^= 1 << (bit % 8);
                 let error = read_rows(damaged).expect_err("damaged");
-                // LZ4 could expand to a few kilobytes more; its decoder detects that it does not.
+                // Bit 12 adds 4096 bytes, which LZ4 could expand to. Its decoder detects that it
+                // does not.
                 let is_reported = error.contains("the file is damaged") || bit == 12;
                 assert!(is_reported, "{codec:?} {bit}: {error}");
             }

@@ -1,4 +1,4 @@
-//! Finds files of an earlier export in a repository that the new export does not have.
+//! Finds files of an earlier export that are still in a repository but not in the new export.
 //!
 //! Loaders choose files by name: transformers prefers a single weights file to shards, vLLM uses
 //! the files of an index, and an adapter is loaded on top of any other files. Files of an earlier
@@ -31,9 +31,9 @@ const FILES_OF_MODELS: [&str; 19] = [
 const WEIGHTS: [&str; 4] = ["model", "pytorch_model", "adapter_model", "consolidated"];
 const WEIGHTS_ENDINGS: [&str; 3] = [".safetensors", ".bin", ".pth"];
 
-/// Files of `existing` that belong to an earlier export of the model with the new files `new`. Empty
-/// if the new files contain no folder weights, such as a GGUF file, which is one of several in a
-/// repository.
+/// Files of `existing` that belong to an earlier export of the model with the new files `new`.
+/// Empty if the new files contain no weights of a model folder. A GGUF file, for example, is one of
+/// several in a repository.
 pub(super) fn leftover_files<'t>(existing: &'t [String], new: &[&str]) -> Vec<&'t str> {
     if !new.iter().any(|name| is_weights(name)) {
         return Vec::new();

@@ -36,7 +36,7 @@ impl Reopen for FileRange {
     }
 }
 
-/// Uploads contents that the storage does not have.
+/// Uploads the contents that the storage does not have yet.
 ///
 /// # Errors
 ///

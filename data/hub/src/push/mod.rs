@@ -60,7 +60,7 @@ pub struct Upload<'a> {
     pub message: &'a str,
 }
 
-/// A repository that accepts an upload, as far as the hub reports in advance.
+/// A repository that is expected to accept an upload, by the checks that the hub offers in advance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadTarget {
     repo: RepoName,
@@ -77,7 +77,7 @@ pub struct Pushed {
     pub deleted: Vec<String>,
     /// Files of earlier exports that stay in the repository.
     pub kept: Vec<String>,
-    /// Why the model card of the repository was kept, if it was.
+    /// The reason why the repository's model card was kept; `None` if it was not kept.
     pub kept_card: Option<KeptCard>,
     /// Whether the hub listed the repository's files; otherwise none is deleted.
     pub is_listed: bool,
@@ -144,7 +144,7 @@ impl Hub {
         }
         let subject = subject(&repo);
         self.create(is_private, subject, report)?;
-        // The hub answers this request only with write access.
+        // The hub accepts this request only if the token has write access.
         let probe = json!({"files": [{"path": CARD, "sample": "", "size": 0}]}).to_string();
         let outgoing = Outgoing::post(self.preupload_url(subject), JSON, probe.as_bytes());
         explain(
@@ -161,7 +161,7 @@ impl Hub {
     /// # Errors
     ///
     /// A file cannot be read, the hub refuses or cannot be reached, or another commit was made in
-    /// the meantime. The repository stays unchanged then.
+    /// the meantime. In each case, the repository is unchanged.
     pub fn push(&self, upload: Upload<'_>, report: Listener<'_>) -> Result<Pushed, HubError> {
         let subject = subject(&upload.target.repo);
         let mut files = local_files(upload.path)?;
@@ -323,8 +323,8 @@ impl Hub {
             Ok(_) => Ok(()),
             // The repository exists already.
             Err(Failure::RefusedReply(refused)) if refused.status == 409 => Ok(()),
-            // A token for this one repository cannot create repositories; the next request shows
-            // whether it exists.
+            // A token that is limited to this repository cannot create repositories. The next
+            // request shows whether the repository exists.
             Err(Failure::RefusedReply(refused)) if refused.status == 403 => {
                 match self.client.commit(subject, report) {
                     Ok(_) => Ok(()),

@@ -158,7 +158,7 @@ impl State {
         let repo = self.repos.get_mut(key).expect("a repository");
         for path in deleted {
             if repo.files.remove(&path).is_none() {
-                return refusal(404, "EntryNotFound", "a file to delete that is not there");
+                return refusal(404, "EntryNotFound", "the file to delete does not exist");
             }
         }
         repo.files.extend(files);

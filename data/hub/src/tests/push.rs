@@ -1,4 +1,4 @@
-//! Uploads of exports.
+//! Tests uploads of exports.
 
 use std::path::Path;
 

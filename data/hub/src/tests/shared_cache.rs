@@ -1,4 +1,5 @@
-//! Hubs whose headers identify other content than they send, and caches modified by other users.
+//! Tests hubs whose headers identify other content than they send, and caches modified by other
+//! users.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -10,7 +10,7 @@ def main():
     for inherited in sys.argv[2:]:
         os.close(int(inherited))
     sys.argv[:] = [""]
-    # Before 3.11 only this keeps the working directory out of the path.
+    # Before Python 3.11, only this removes the working directory from the module path.
     sys.path[:] = [place for place in sys.path if place]
     printed = [sys.stdout, sys.stderr]
     request = json.loads(sys.stdin.buffer.read())
@@ -26,7 +26,7 @@ def main():
     except BaseException as error:
         answer = {"raised": described(error, request["code"])}
     write(result, answer, request["max_bytes"])
-    # The code may have replaced these.
+    # The code may have replaced the streams.
     for stream in printed + [sys.stdout, sys.stderr]:
         try:
             stream.flush()
@@ -40,7 +40,7 @@ def main():
 
 def call(request):
     module = type(sys)("sandboxed")
-    # Dataclasses and pickle look up their module.
+    # Dataclasses and pickle look up the module of a class.
     sys.modules["sandboxed"] = module
     exec(compile(request["code"], "<code>", "exec"), module.__dict__)
     function = module.__dict__.get(request["function"])
@@ -56,12 +56,12 @@ def call(request):
 
 
 def clean(text):
-    """Valid UTF-8: a lone surrogate is replaced by its escaped number."""
+    """Returns the text as valid UTF-8: a lone surrogate is replaced by its escaped number."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown(convert, value):
-    """Conversion to text; a `__repr__` or `__str__` of the code may raise."""
+    """Converts a value to text. A `__repr__` or `__str__` of the code may raise."""
     try:
         return clean(convert(value))
     except Exception as error:

@@ -1,7 +1,7 @@
 //! Runs Python code with an argument and returns the function's value.
 //!
 //! The value is passed in a separate file instead of standard output, so printed text is never
-//! mistaken for it. String hashes are the same in every run, and therefore so is the order of sets.
+//! mistaken for it. String hashes, and therefore the order of sets, are the same in every run.
 
 mod interpreter;
 mod outcome;
@@ -50,8 +50,8 @@ impl PythonRunner {
         })
     }
 
-    /// The same runner, whose runs end immediately with [`SandboxError::Stopped`] when `stop` is
-    /// set.
+    /// Returns this runner with a stop flag: its runs end immediately with
+    /// [`SandboxError::Stopped`] when `stop` is set.
     #[must_use]
     pub fn with_stop_flag(self, stop: Arc<AtomicBool>) -> Self {
         Self {
@@ -139,7 +139,8 @@ const BOOTSTRAP: &str = include_str!("bootstrap.py");
 
 impl Interpreter {
     fn program_with(&self, script: &str) -> Program {
-        // `-I` would also ignore the variables below. The environment contains nothing else.
+        // `-I` is not used, because it would also ignore the variables below. The environment
+        // contains nothing else.
         let arguments = ["-s", "-B", "-c", script].map(str::to_owned).to_vec();
         let environment = [
             ("PYTHONHASHSEED", "0"),

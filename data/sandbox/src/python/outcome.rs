@@ -26,8 +26,9 @@ pub struct Outcome {
 /// The value that a function returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// The value as `json.dumps` writes it, or why it cannot: a type that JSON does not have, or a
-    /// number that is not finite. Tuples become lists, and object keys become strings.
+    /// The value as `json.dumps` writes it. The error is the reason why it cannot: a type that JSON
+    /// does not have, or a number that is not finite. Tuples become lists, and object keys become
+    /// strings.
     pub json: Result<String, String>,
     /// The value's `repr` in Python.
     pub repr: String,

@@ -138,8 +138,8 @@ fn apply_limits(order: &RunOrder) -> Result<(), StageFailure> {
     set_limit(Resource::Msgqueue, 0, 0)?;
     set_limit(Resource::Memlock, 0, 0)?;
     if order.parts.namespaces {
-        // The guard and the program also count. Outside of namespaces, all processes of the user
-        // would count.
+        // The guard and the program also count as tasks. Without namespaces there is no limit,
+        // because all processes of the user would count.
         let tasks = n_threads.saturating_add(2);
         set_limit(Resource::Nproc, tasks, tasks)?;
     }

@@ -136,7 +136,7 @@ impl RootBuilder<'_> {
     }
 }
 
-/// Mount flags for read-only. Flags of the original mount must be kept, or the kernel refuses.
+/// Flags for a read-only mount. Flags of the original mount must be kept, or the kernel refuses.
 fn read_only_flags(target: &Path) -> io::Result<MountFlags> {
     let mut flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     if statvfs(target)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {

@@ -91,7 +91,8 @@ mod written {
         rules.insert(libc::SYS_prlimit64, any_of(0, &[0])?);
         rules.insert(libc::SYS_fcntl, any_of(1, &FILE_COMMANDS)?);
         rules.insert(libc::SYS_ioctl, any_of(1, &DEVICE_COMMANDS)?);
-        // Event loops use these to wake themselves. Such connected sockets reach nothing else.
+        // Event loops use connected socket pairs to wake themselves. Such sockets reach nothing
+        // else.
         let is_stream = SeccompCmpOp::MaskedEq(0xf);
         let pair = [
             argument(0, SeccompCmpOp::Eq, value(libc::AF_UNIX))?,
@@ -147,8 +148,8 @@ mod written {
             .collect()
     }
 
-    /// Duplicates, flags, locks and pipe sizes. `F_SETOWN` and `F_SETSIG` are excluded, because
-    /// they send signals to other processes.
+    /// Commands for duplicates, flags, locks and pipe sizes. `F_SETOWN` and `F_SETSIG` are
+    /// excluded, because they send signals to other processes.
     const FILE_COMMANDS: [u64; 13] = [
         libc::F_DUPFD as u64,
         libc::F_GETFD as u64,
@@ -165,7 +166,8 @@ mod written {
         libc::F_OFD_SETLKW as u64,
     ];
 
-    /// Terminal test, terminal size, readable bytes, and close-on-exec.
+    /// Commands for the terminal test, the terminal size, the number of readable bytes, and
+    /// close-on-exec.
     const DEVICE_COMMANDS: [u64; 6] = [
         libc::TCGETS,
         libc::TIOCGWINSZ,

@@ -1,4 +1,4 @@
-//! Code that tries to access files, processes and networks outside its sandbox.
+//! Tests code that tries to access files, processes and networks outside its sandbox.
 
 use std::fs;
 use std::net::TcpListener;
@@ -482,7 +482,7 @@ fn unneeded_system_calls_are_denied(machine: &Machine) {
         .values()
         .filter_map(Value::as_i64)
         .collect();
-    // The filters must refuse the calls, not the kernel because of the arguments.
+    // The filters must refuse the calls, and not the kernel because of wrong arguments.
     assert!(
         numbers.iter().all(|number| [1, 38].contains(number)),
         "{results}"

@@ -1,4 +1,4 @@
-//! Code that exceeds its limits of time, memory, disk space or output.
+//! Tests code that exceeds its limits of time, memory, disk space or output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,8 +153,8 @@ def attack(_):
         pass
     return started
 "#;
-    // Starting thousands of threads while other tests run can exceed the usual processor time; this
-    // test checks a different limit.
+    // Starting thousands of threads while other tests run can exceed the usual processor time. This
+    // test checks a different limit, so it allows more.
     let limits = Limits {
         memory_bytes: 128 << 20,
         cpu_secs: 60,

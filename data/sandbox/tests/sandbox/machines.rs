@@ -1,4 +1,5 @@
-//! This machine, and simulated machines that lack a part of the isolation.
+//! The machines that tests run on: this machine, and simulated machines that lack a part of the
+//! isolation.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! Code that tries to escape the sandbox, and code that only computes a result, in real processes.
+//! Tests code that tries to escape the sandbox, and code that only computes a result, in real
+//! processes.
 //!
 //! The test harness is custom, because the stages of the sandbox need a program that has not
 //! started a thread: with the argument `stage` this binary is that program. With `stage-without`

@@ -1,4 +1,4 @@
-//! NESTFUL call sequences with the functions of a folder in the benchmark's layout.
+//! Tests NESTFUL call sequences with the functions of a folder in the benchmark's layout.
 
 use std::fs;
 use std::path::Path;
@@ -97,8 +97,8 @@ fn calls_share_their_objects(machine: &Machine) {
         ],
     );
     assert_eq!(python_repr(value(&shared)), "[[1, 3], [1, 3]]");
-    // Built-in arithmetic together with Python functions, and a module that another module of the
-    // folder imports.
+    // The calls mix built-in arithmetic with Python functions, and one module imports another
+    // module of the folder.
     let total = run(
         &tools,
         &[

@@ -1,4 +1,4 @@
-//! Machines and callers that cannot run any code.
+//! Tests machines and callers that cannot run any code.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Code that returns a result, or fails without help from the sandbox.
+//! Tests code that returns a result, or fails by itself.
 
 use std::fs;
 use std::path::PathBuf;
@@ -260,7 +260,7 @@ def attack(_):
     );
     let work_folder = PathBuf::from(results[3].as_str().expect("a path"));
     assert!(!work_folder.exists(), "{} is left", work_folder.display());
-    // A second run does not see anything of the first.
+    // The second run sees nothing of the first run.
     assert_eq!(value(machine, code, &Value::Null)[0], json!([]));
 }
 

@@ -1,4 +1,4 @@
-//! Flat documents of nested APIs, as shown to agents.
+//! Tests flat documents of nested APIs, as shown to agents.
 
 use serde_json::{Map, Value, json};
 use tooltune_apis::{ApiCatalogue, ApiDocument, Trajectory};

@@ -1,4 +1,4 @@
-//! Malicious schemas.
+//! Tests malicious schemas.
 
 use super::*;
 

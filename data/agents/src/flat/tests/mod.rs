@@ -1,4 +1,4 @@
-//! Schemas that are hard to flatten, and arguments that are hard to unflatten.
+//! Tests schemas that are hard to flatten, and arguments that are hard to unflatten.
 
 mod documents;
 mod hostile;

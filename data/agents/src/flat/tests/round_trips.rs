@@ -1,4 +1,4 @@
-//! Arguments survive flattening and unflattening, for any schema.
+//! Tests that arguments survive flattening and unflattening, for any schema.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Flattening training rows, and unflattening predictions.
+//! Tests the flattening of training rows and the unflattening of predictions.
 
 use tooltune_json::{Style, dumps};
 use tooltune_rows::text::SlotRow;

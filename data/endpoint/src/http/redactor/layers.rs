@@ -131,13 +131,13 @@ enum DecodedPart {
 
 type Escape = Option<(DecodedPart, usize)>;
 
-/// `%C3`, a byte.
+/// Reads a percent escape such as `%C3`, which is one byte.
 fn read_percent(text: &[u8]) -> Escape {
     let byte = u8::try_from(read_hex(text, 1, 2)?).ok()?;
     Some((DecodedPart::Byte(byte), 3))
 }
 
-/// `\u00e9`, `\u{e9}`, `\U000000e9`, `\xe9`, `\351`, `\n`, `\/`.
+/// Reads a backslash escape: `\u00e9`, `\u{e9}`, `\U000000e9`, `\xe9`, `\351`, `\n`, `\/`.
 fn read_backslash(text: &[u8]) -> Escape {
     let second = *text.get(1)?;
     let character =
@@ -197,7 +197,7 @@ fn read_backslash(text: &[u8]) -> Escape {
     }
 }
 
-/// `&#233;`, `&#xe9;`, `&quot;`.
+/// Reads an HTML entity such as `&#233;`, `&#xe9;` or `&quot;`.
 fn read_entity(text: &[u8]) -> Escape {
     const MAX_ENTITY_BYTES: usize = 10;
     let end = text
