@@ -15,6 +15,6 @@ pub const SPEC_PARTS: usize = 10_000_000;
 pub const REFERENCE_STEPS: usize = 100;
 
 /// Maximum bytes of a parameter or response schema after its references are expanded. GitHub's
-/// schemas average a tenth of this; in payment APIs every object contains the others, so the
-/// expansion would never end.
+/// schemas average a tenth of this. In payment APIs every object contains the others, so expansion
+/// without a limit would never end.
 pub const SCHEMA_BYTES: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! All APIs of a task by call name, in source order, so that their positions equal those in an
-//! index of the documents.
+//! All APIs of a task by call name. They are in source order, so their positions equal the
+//! positions in an index of the documents.
 //!
 //! Two documents with the same call name are an error because a call would be ambiguous. Real
 //! collections contain duplicates; [`ApiCatalogue::without_duplicates`] keeps the first document of

@@ -18,8 +18,8 @@ impl Trajectory {
     /// - the query is empty, or there are no calls
     /// - a call names an API that is not in `catalogue`
     /// - a derived argument is not an argument of its call
-    /// - an argument is derived from its own call, from a later one, or from one that does not
-    ///   exist; this also finds cycles, because a cycle contains a forward reference
+    /// - an argument is derived from its own call, from a later call, or from a call that does not
+    ///   exist. This also finds cycles, because a cycle contains a forward reference
     /// - the earlier output has no value at the given path; paths into a string are accepted,
     ///   because its contents are unknown
     /// - a call has an argument that its API does not declare, or lacks a required one that has no
@@ -34,8 +34,8 @@ impl Trajectory {
             })
     }
 
-    /// Like [`Trajectory::check`], for the row at `location` of a file, with `formats` as the rule
-    /// for formats.
+    /// Like [`Trajectory::check`], for the row at `location` of a file; `formats` selects whether
+    /// formats are asserted.
     pub(super) fn check_at(
         &self,
         location: &str,
@@ -135,9 +135,9 @@ impl ApiDocument {
 
 /// Whether a path such as `results[].currency` can match in `value`.
 ///
-/// Keys are separated by dots and may contain dots themselves. `[]` matches any item of a list and
-/// `[2]` the item at index 2; a list without brackets is searched item by item. Any path matches
-/// inside a string, which may be a truncated output.
+/// Keys are separated by dots and may contain dots themselves. `[]` matches any item of a list, and
+/// `[2]` matches the item at index 2. If a path has no brackets for a list, every item is searched.
+/// Any path matches inside a string, which may be a truncated output.
 fn path_matches(value: &Value, path: &str) -> bool {
     if path.is_empty() {
         return true;
@@ -166,7 +166,7 @@ fn path_matches(value: &Value, path: &str) -> bool {
     }
 }
 
-/// The rest of a path after a key, if the key ends there.
+/// The rest of a path after a key; `None` if the key does not end there.
 fn rest_after_key(rest: &str) -> Option<&str> {
     match rest.strip_prefix('.') {
         Some(rest) => Some(rest),

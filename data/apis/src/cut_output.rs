@@ -1,6 +1,6 @@
-//! Truncates long API outputs for prompts while keeping them valid JSON. Models that read broken
-//! JSON learn to write it, so truncation closes open brackets and strings and states how many
-//! characters are missing.
+//! Truncates long API outputs for prompts and keeps them valid JSON. Models that read broken JSON
+//! learn to write it, so truncation closes open brackets and strings and states how many characters
+//! are missing.
 
 /// Default maximum length of an output in a prompt, in characters.
 pub const OUTPUT_LIMIT: usize = 1_200;
@@ -8,17 +8,17 @@ pub const OUTPUT_LIMIT: usize = 1_200;
 /// Truncates `text` to about `limit` characters.
 ///
 /// Shorter text is unchanged. Otherwise the result is the longest prefix that fits into `limit`
-/// together with its marker and closing brackets:
+/// together with its marker and closing brackets. The cut has one of three positions:
 ///
-/// - inside a string value, between two characters and never inside an escape or a pair of
-///   surrogate escapes, it ends with `... 812 characters left out"`
-/// - after a list element, `, "... 812 characters left out"]` follows
-/// - after an object member, `, "...": "812 characters left out"}` follows
+/// - inside a string value, between two characters but never inside an escape or a pair of
+///   surrogate escapes; the string ends with `... 812 characters left out"`
+/// - after a list element; `, "... 812 characters left out"]` follows
+/// - after an object member; `, "...": "812 characters left out"}` follows
 ///
 /// The number is the count of dropped characters of the original text. Keys, numbers and literals
-/// such as `true` are never cut. Valid JSON gives valid JSON. Other text is cut between two
-/// characters and ends with the same words without quotes. If even the marker exceeds `limit`, the
-/// result is the marker alone.
+/// such as `true` are never cut. The result of valid JSON is valid JSON. Other text is cut between
+/// two characters and ends with the same words without quotes. If even the marker exceeds `limit`,
+/// the result is only the marker.
 pub fn cut_output(text: &str, limit: usize) -> String {
     let n_characters = text.chars().count();
     if n_characters <= limit {
@@ -111,7 +111,7 @@ impl Scan {
     }
 
     fn read_structure(&mut self, character: char) {
-        // A scalar ends at a comma or bracket, so the position before these is a cut.
+        // A scalar ends at a comma or bracket, so the text can be cut before that character.
         if matches!(character, ',' | ']' | '}') {
             self.record_cut_after_value();
         }
@@ -176,7 +176,7 @@ impl Scan {
     }
 
     fn record_cut_after_value(&mut self) {
-        // There is no value after an opening bracket, and that position was already tried.
+        // The position after an opening bracket has no value before it and was already tried.
         if self
             .best
             .as_ref()

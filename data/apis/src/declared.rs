@@ -1,8 +1,8 @@
 //! Checks the arguments of a call against the declaration in an API document or in the tools of a
 //! row.
 //!
-//! Both use the same rules for names. Values differ: API documents use loose type names, which are
-//! interpreted here, while tool parameters are a JSON Schema.
+//! The rules for names are the same for both. The rules for values differ: API documents use loose
+//! type names, which are interpreted here, while tool parameters are a JSON Schema.
 
 use serde_json::{Map, Value};
 
@@ -66,7 +66,7 @@ impl DeclaredBy {
 pub struct DeclaredNames<'a> {
     /// Name of the API or tool.
     pub called: &'a str,
-    /// All argument names, if no others are accepted.
+    /// All argument names, if the API or tool accepts no others.
     pub only: Option<Vec<&'a str>>,
     /// Names of the required arguments.
     pub required: Vec<&'a str>,
@@ -133,8 +133,8 @@ pub fn json_type(word: &str) -> Option<&'static str> {
 }
 
 impl ApiParameter {
-    /// Whether a value is acceptable for the parameter's type name. Unknown type names accept any
-    /// value.
+    /// Whether the parameter accepts a value according to its type name. Unknown type names accept
+    /// any value.
     ///
     /// A scalar and its string form are equivalent, and any string passes for a list or an object:
     /// three fifths of API-Bank's reference numbers and nearly all of its lists are strings, and
@@ -144,8 +144,9 @@ impl ApiParameter {
     ///
     /// A number therefore passes for a `STRING`: HTTP requests send it as text, recordings treat 7
     /// and "7" as equal, and fixed responses ignore values. Only the synthetic APIs refuse it, as
-    /// they refuse a string for a number. A document does not specify what executes its calls, and
-    /// the trajectories of the synthetic APIs contain only calls that succeeded.
+    /// they refuse a string for a number. This check cannot be as strict, because a document does
+    /// not specify what executes its calls. The trajectories of the synthetic APIs contain only
+    /// calls that succeeded.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         let Some(name) = json_type(&self.kind) else {
             return true;

@@ -28,7 +28,7 @@ pub enum DialogueTurn {
     User(String),
     /// A message of the assistant.
     Assistant(String),
-    /// Assistant call with its result.
+    /// A call of the assistant with its result.
     Call(GoldCall),
 }
 

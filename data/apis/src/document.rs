@@ -73,7 +73,7 @@ pub struct ApiParameter {
     /// if the source does not specify it.
     #[serde(rename = "in", skip_serializing_if = "String::is_empty")]
     pub location: String,
-    /// JSON Schema of the values, if the source has more than the type.
+    /// JSON Schema of the values, if the source specifies more than the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<ParameterSchema>,
 }

@@ -1,4 +1,4 @@
-//! Maps endpoint calls written by models to the path templates of a specification.
+//! Finds the path template of a specification that matches an endpoint call written by a model.
 //!
 //! `get https://host/3/movie/597?language=en` is a call of `GET /movie/{movie_id}`. A leading
 //! version such as `3` or `v1` is dropped only if the path does not match as written, because a
@@ -45,8 +45,8 @@ impl EndpointTemplates {
     /// The template that `call` matches, if any.
     ///
     /// White space, the case of the method, scheme, host, query string, fragment, a trailing slash
-    /// and the names of placeholders are ignored. If several templates match, the one whose literal
-    /// segments come first wins.
+    /// and the names of placeholders are ignored. If several templates match, the first segment
+    /// that is literal in only some of them decides: a template with the literal wins.
     pub fn resolve(&self, call: &str) -> Option<EndpointCall> {
         let (method, target) = method_and_target(call)?;
         let (segments, query) = split_target(target);
@@ -78,7 +78,8 @@ impl EndpointTemplates {
                 && template.segments.len() == segments.len()
                 && pairs.all(|(pattern, given)| placeholder(pattern).is_some() || pattern == given)
         };
-        // The smallest of keys such as [literal, placeholder] has its literals first.
+        // The smallest list of "is a placeholder" flags belongs to the template with the earliest
+        // literals.
         let rank = |template: &&Template| -> Vec<bool> {
             let patterns = template.segments.iter();
             patterns

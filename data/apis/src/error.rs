@@ -41,7 +41,7 @@ pub enum ToolsError {
     NotRecordable {
         /// Path of the file.
         path: std::path::PathBuf,
-        /// Why the file cannot be recorded.
+        /// Why calls cannot be recorded in the file.
         reason: String,
     },
 
@@ -201,7 +201,7 @@ pub enum ToolsError {
         arguments: String,
     },
 
-    /// An argument is derived from a call that is not an earlier one.
+    /// An argument is derived from a call that does not come before its own call.
     #[error("{field} takes its value from calls[{from}], {reason}; derive from an earlier call")]
     DerivedFromTheFuture {
         /// Path of the derivation, such as `calls[1].derived.amount`.
@@ -342,7 +342,7 @@ impl ToolsError {
         }
     }
 
-    /// Whether a file cannot be read, so no row is wrong.
+    /// Whether a file could not be read, in which case no row is wrong.
     pub fn is_system_error(&self) -> bool {
         match self.fault() {
             Self::Read(error) => error.is_system_error(),

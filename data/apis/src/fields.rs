@@ -1,4 +1,4 @@
-//! Strict access to the fields of one JSON object; every error contains the path of the field.
+//! Strict access to the fields of one JSON object. Every error contains the path of the field.
 
 use serde_json::{Map, Value};
 use tooltune_json::ReadError;
@@ -112,7 +112,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Rejects fields whose names are similar to one of `known`, and accepts other unknown ones.
+    /// Rejects unknown fields whose names are similar to a field in `known`, and accepts other
+    /// unknown fields.
     pub fn refuse_misspelled(&self, known: &[&str]) -> Result<(), ToolsError> {
         const NEAR: usize = 2;
         let is_near = |key: &str| {

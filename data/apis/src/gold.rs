@@ -1,4 +1,4 @@
-//! Benchmark references: a query and the calls that lead to its answer.
+//! References of benchmarks: a query and the calls that lead to its answer.
 //!
 //! Reference files contain errors, which are corrected only if the meaning is certain: white space
 //! around names and queries is removed, and endpoints with wrong placeholder names get the name in
@@ -41,7 +41,7 @@ pub struct GoldCall {
     pub output: Value,
     /// Error of the call, if any.
     pub exception: Option<String>,
-    /// Whether a call is correct only with these arguments, whatever it returns.
+    /// Whether a call is correct only with these arguments, regardless of its result.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub check_input: bool,
 }

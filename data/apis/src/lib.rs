@@ -1,8 +1,8 @@
 //! API documents and the trajectories that call them, in one representation for all file formats.
 //!
-//! The retriever ranks documents and prompts show them. A trajectory is a query, the calls that
-//! solve it, and the answer (GOAT, section 3.1.2). Calls are identified by `tool/api`, because API
-//! names repeat between tools.
+//! The retriever ranks documents, and prompts show them. A trajectory is a query, the calls that
+//! solve it, and the answer (GOAT, section 3.1.2). Calls are identified by `tool/api`, because
+//! several tools use the same API names.
 //!
 //! ```
 //! use tooltune_apis::did_you_mean;

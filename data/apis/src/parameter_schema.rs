@@ -1,11 +1,13 @@
 //! JSON Schema of a parameter, and validation of values.
 //!
 //! Top-level values are checked as loosely as type names ([`ApiParameter`]): a scalar is equivalent
-//! to its string form, and a list or object to its JSON. Values inside lists and objects must match
-//! the schema exactly, because nothing converts them before the request is sent.
+//! to its string form, and a list or object is equivalent to its JSON string. Values inside lists
+//! and objects must match the schema exactly, because nothing converts them before the request is
+//! sent.
 //!
 //! Formats such as `date` are asserted in trajectories for training. In evaluation they are
-//! annotations, because the server decides there and benchmarks contain other values.
+//! annotations, because the server decides which values are valid and benchmarks contain other
+//! values.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -61,8 +63,9 @@ impl ParameterSchema {
 }
 
 impl ApiParameter {
-    /// Whether null differs from an absent value for this parameter: the parameter is sent as JSON
-    /// and its schema names null. Paths, query strings, headers and cookies cannot contain null.
+    /// Whether null differs from an absent value for this parameter. It does if the parameter is
+    /// sent as JSON and its schema names null. Paths, query strings, headers and cookies cannot
+    /// contain null.
     pub fn accepts_null(&self) -> bool {
         let is_in_json = !["path", "query", "header", "cookie"].contains(&self.location.as_str());
         let Some(schema) = &self.schema else {
@@ -104,8 +107,8 @@ impl fmt::Debug for ParameterSchema {
 }
 
 impl ApiDocument {
-    /// Checks the arguments at `field` against the types and schemas of the parameters, with
-    /// `formats` as the rule for the formats of the schemas.
+    /// Checks the arguments at `field` against the types and schemas of the parameters. `formats`
+    /// selects whether the formats of the schemas are asserted.
     ///
     /// # Errors
     ///
@@ -130,7 +133,7 @@ impl ApiDocument {
             };
             let is_of_type = parameter.accepts(value);
             match checked {
-                // A schema is more precise than the type name: it may allow null.
+                // A schema is more precise than the type name; for example, it may allow null.
                 Ok(()) if is_of_type || parameter.schema.is_some() => {}
                 Err(error) if is_of_type => return Err(error),
                 _ => {
@@ -193,7 +196,7 @@ impl ApiDocument {
             };
             return declared.check_nested_keys(schema.value(), &candidates[valid], field);
         }
-        // The last interpretation has the declared type.
+        // The last interpretation usually has the declared type.
         let fault = candidates
             .last()
             .and_then(|candidate| validator.first_fault(candidate));
@@ -209,8 +212,8 @@ impl ApiDocument {
     }
 }
 
-/// Possible interpretations of a value: the value itself and, unless a string is declared, its
-/// string parsed as JSON.
+/// Possible interpretations of a value. A number or boolean is first read as its string form and
+/// then as itself. A string is first read as itself and then, unless a string is declared, as JSON.
 fn interpretations(parameter: &ApiParameter, value: &Value) -> Vec<Value> {
     let mut candidates = vec![value.clone()];
     match value {

@@ -2,7 +2,7 @@
 //!
 //! Compression is detected from the first two bytes, not from the `.gz` extension. Lines are
 //! streamed, so memory use is one line. Lines and documents have a size limit, because the size of
-//! compressed data is unknown until it is unpacked.
+//! compressed data is unknown until it is decompressed.
 
 use std::path::Path;
 
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_gzip_bomb_is_an_error_with_line_limit_and_fix() {
-        // A thousandth of the real size: two good lines and one endless line.
+        // A thousandth of the real limit, with two good lines and one endless line.
         let text = format!("{{}}\n{{}}\n{}", "[".repeat(4 << 20));
         for bytes in [gzip(&text), text.into_bytes()] {
             let file = file(&bytes);

@@ -1,7 +1,8 @@
 //! A query, the calls that solve it in order, and the answer.
 //!
 //! Reading is strict: unknown fields are errors, because a misspelt `derived` would silently change
-//! the loss mask. [`Trajectory::check`] validates the contents, which requires the APIs.
+//! the loss mask. [`Trajectory::check`] validates the contents, for which it needs the API
+//! documents.
 
 use std::collections::BTreeMap;
 

@@ -42,8 +42,8 @@ pub struct TrajectoryReader {
     is_done: bool,
 }
 
-/// Opens a file of trajectories and also checks each row with [`Trajectory::check`]. Errors name
-/// file, line and id.
+/// Opens a file of trajectories and checks each row with [`Trajectory::check`]. Errors name file,
+/// line and id.
 ///
 /// # Errors
 ///

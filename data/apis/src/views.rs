@@ -18,8 +18,8 @@ impl ApiDocument {
     /// text. Optional: c (STRING) text.
     /// ```
     ///
-    /// Empty parts are omitted together with their labels. A response schema adds the names of its
-    /// fields after the response description. The method is omitted: if it distinguishes two APIs,
+    /// Empty parts are omitted together with their labels. The names of the response schema's
+    /// fields follow the response description. The method is omitted: if it distinguishes two APIs,
     /// as in OpenAPI, it is part of the API name.
     pub fn retriever_text(&self) -> String {
         let names = [&self.category_name, &self.tool_name, &self.api_name];
@@ -56,8 +56,9 @@ impl ApiDocument {
     ///
     /// The name is the call name, the type is the source's own type name, and `required` is present
     /// only if true. `parameters` is always present; an empty type or description is omitted.
-    /// `schema` contains what the schema of a list or object adds to the type. The description ends
-    /// with the output in words: the response description and the fields of its schema.
+    /// `schema` contains the part of a list's or object's schema that the type does not express.
+    /// The description ends with the output in words: the response description and the fields of
+    /// its schema.
     pub fn prompt_value(&self) -> Value {
         let mut parameters = Map::new();
         for parameter in &self.required_parameters {
@@ -121,7 +122,7 @@ impl ApiDocument {
 }
 
 impl ApiParameter {
-    /// JSON Schema of the values with the description, as shown in tools.
+    /// JSON Schema of the values with the parameter's description, as shown in tools.
     pub fn schema_with_description(&self) -> Value {
         let mut result = describe(self, self.schema_type());
         match self.schema.as_ref().map(ParameterSchema::value) {
@@ -175,7 +176,7 @@ fn describe_with_schema(parameter: &ApiParameter) -> Map<String, Value> {
     let Some(Value::Object(schema)) = schema else {
         return fields;
     };
-    // Values and formats of scalars are in their descriptions.
+    // The values and formats of scalars are in their descriptions, so only nested schemas are kept.
     let inner = ["properties", "items", "prefixItems", "additionalProperties"];
     let forms = ["allOf", "anyOf", "oneOf"];
     let has_parts = inner

@@ -20,7 +20,7 @@ pub enum CallFormat {
     Mistral,
     /// `<|tool_call|>[{"name": ..., "arguments": {...}}]`: Granite 3, Phi-4-mini.
     Granite,
-    /// One call or more, each with a label by which later calls refer to its result.
+    /// One call or more. Each call has a label by which later calls refer to its result.
     Sequence(SequenceFormat),
 }
 
@@ -36,7 +36,7 @@ pub enum SequenceFormat {
     ToolCalls,
     /// `<tool_call> {...} </tool_call>` for each call: Hermes. The parts are separated by a space,
     /// a line break or nothing. The tags are plain text even if the vocabulary has special tokens
-    /// with that spelling, because decoding would drop those and with them the calls.
+    /// with that spelling, because decoding would drop special tokens and with them the calls.
     Tagged,
 }
 
@@ -44,13 +44,15 @@ pub enum SequenceFormat {
 pub(super) enum Frame {
     /// A value, or several values if `next` allows them.
     Once {
-        /// Before the JSON; one token if the vocabulary has a special token with this spelling.
+        /// Marker before the JSON; one token if the vocabulary has a special token with this
+        /// spelling.
         marker: &'static str,
         /// Text between the marker and the JSON.
         opening: &'static str,
         /// Text after the JSON.
         closing: &'static str,
-        /// One token if the vocabulary has a special token with this spelling.
+        /// Marker after the JSON; one token if the vocabulary has a special token with this
+        /// spelling.
         end_marker: &'static str,
         /// What can follow the value or the frame.
         next: Next,
@@ -91,8 +93,8 @@ impl Frame {
 }
 
 impl CallFormat {
-    /// `parallel` allows several calls per reply; Llama's format and the plain format always allow
-    /// one.
+    /// `parallel` allows several calls per reply. Llama's format and the plain format always allow
+    /// only one.
     pub(super) fn frame(self, parallel: bool) -> Frame {
         let (marker, opening, closing, end_marker) = match self {
             Self::Hermes => (TAGS.0, "\n", "\n", TAGS.1),
@@ -115,9 +117,9 @@ impl CallFormat {
         }
     }
 
-    /// Returns the schema of the calls without markers, for a server's constrained output; parsers
-    /// of the format also accept calls without markers. Returns `None` if they do not, or if a
-    /// tool's parameters refer to parts of their own document, because the references would not
+    /// Returns the schema of the calls without markers, for a server's constrained output. Returns
+    /// `None` if parsers of the format do not accept calls without markers. Also returns `None` if
+    /// a tool's parameters refer to parts of their own document, because the references would not
     /// resolve in the returned schema.
     ///
     /// # Errors
@@ -146,7 +148,7 @@ impl CallFormat {
         }
     }
 
-    /// The schemas of a call of a tool, one for each key order.
+    /// The schemas of a call of a tool: one schema for each key order.
     fn call_schemas(self, name: &str, arguments: &Value) -> Vec<Value> {
         let key = self.arguments_key();
         let name = ("name", json!({"const": name}));

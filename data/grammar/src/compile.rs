@@ -16,7 +16,7 @@ use super::vocabulary::Vocabulary;
 use super::write::WrittenGrammar;
 use super::{probe, schema, write};
 
-/// Compilation recurses over the schema; this stack suffices for the limits in `lower`.
+/// Stack of compilation, which recurses over the schema. It suffices for the limits in `lower`.
 const STACK_BYTES: usize = 256 << 20;
 
 /// The compiled constraint on a completion, for one vocabulary.
@@ -28,12 +28,12 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// Compiles a JSON Schema of draft 4 to 2020-12; the default without `$schema` is 2020-12.
+    /// Compiles a JSON Schema of draft 4 to 2020-12. The draft is 2020-12 if there is no `$schema`.
     ///
     /// Every completion is one JSON value that is valid under the schema and has no duplicate key.
-    /// Keys are in schema order. Strings and numbers are spelled as in Python's `json.dumps`,
-    /// numbers optionally in other spellings. docs/constrained.md lists valid JSON that is never
-    /// generated.
+    /// Keys are in schema order. Strings are spelled as in Python's `json.dumps`. Numbers are
+    /// spelled like this too, or in other valid spellings. docs/constrained.md lists valid JSON
+    /// that is never generated.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Grammar {
         )
     }
 
-    /// Whether [`Lengths::Short`] has limited a list or a string.
+    /// Whether [`Lengths::Short`] has set a limit on a list or a string.
     pub fn is_shortened(&self) -> bool {
         self.built.is_shortened
     }
@@ -105,8 +105,8 @@ impl Grammar {
         &self.vocabulary
     }
 
-    /// Compiles on a separate thread. If the schema takes too long, this returns, and the thread
-    /// ends at one of the compiler's limits.
+    /// Compiles on a separate thread. If compilation takes too long, this function returns, and the
+    /// thread ends at one of the compiler's limits.
     fn compile(
         vocabulary: &Vocabulary,
         lowered: impl FnOnce() -> Result<Map<String, Value>, GrammarError> + Send + 'static,
@@ -133,7 +133,7 @@ impl Grammar {
                 })?;
                 build(&thread_vocabulary, &frame, &schema, &thread_options)
             });
-            // The receiver is gone after a timeout.
+            // After a timeout there is no receiver, so ignore the error.
             let _ = sender.send(compiled);
         };
         std::thread::Builder::new()

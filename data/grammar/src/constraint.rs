@@ -1,4 +1,4 @@
-//! Computes which tokens can come next in one completion.
+//! Computes the tokens that can come next in one completion.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::vocabulary::Vocabulary;
 /// The state of one completion under a grammar.
 ///
 /// Clones advance independently and share the parser's caches, so all rows of a batch with the same
-/// grammar pay for them once.
+/// grammar fill the caches only once.
 #[derive(Clone)]
 pub struct Constraint {
     vocabulary: Vocabulary,
     matcher: Matcher,
     forbidden_substrings: Arc<ForbiddenSubstrings>,
-    /// Whether the unused keys of an object can run out, so that a started key may have no valid
-    /// completion.
+    /// Whether an object can have used all of its possible keys, so that a started key may have no
+    /// valid completion.
     has_finite_keys: bool,
     position: JsonPosition,
     /// The cached mask of this step.
@@ -29,11 +29,11 @@ pub struct Constraint {
     is_ended: bool,
 }
 
-/// A grammar for the parser, with facts that the parser cannot derive from it.
+/// A grammar for the parser, with properties that the parser cannot derive from it.
 #[derive(Clone)]
 pub(super) struct CompiledGrammar {
     pub(super) matcher: Matcher,
-    /// Whether an object has finitely many possible keys of some kind.
+    /// Whether an object has some kind of keys of which only finitely many are possible.
     pub(super) has_finite_keys: bool,
     /// Whether lists or strings have limits that the schema does not set.
     pub(super) is_shortened: bool,
@@ -147,14 +147,14 @@ impl Constraint {
     }
 
     /// The tokens that must come next regardless of the logits, as the tokenizer encodes their
-    /// text. They can be consumed without running the model. The last one is left to the model if a
-    /// longer token begins with it. Empty if there is a choice.
+    /// text. They can be consumed without running the model. If a longer token begins with the last
+    /// of them, the model chooses that token instead. Empty if more than one text is possible.
     ///
     /// # Errors
     ///
     /// - The tokenizer fails on the text.
     pub fn forced_tokens(&mut self) -> Result<Vec<u32>, GrammarError> {
-        // A tokenizer that prepends a space to each text would also prepend one to this part.
+        // A tokenizer that prepends a space to each text would also prepend it to this part.
         if self.is_ended || self.vocabulary.drops_leading_blank() {
             return Ok(Vec::new());
         }
@@ -175,7 +175,7 @@ impl Constraint {
         if last.is_some_and(|bytes| self.vocabulary.trie().has_extensions(bytes)) {
             ids.pop();
         }
-        // The grammar also forces the end of a key that the object already has.
+        // The grammar would also force the end of a duplicate key, so stop before it.
         let mut position = self.position.clone();
         let n_kept = ids
             .iter()
@@ -263,7 +263,7 @@ impl Constraint {
         }
     }
 
-    /// Removes tokens after which a key could only become a duplicate.
+    /// Removes tokens after which a key could only be completed as a duplicate.
     fn mask_dead_ends(&self, words: &mut [u32]) {
         let allowed_words = words.to_vec();
         let mask = Mask {
@@ -280,7 +280,7 @@ impl Constraint {
         }
     }
 
-    /// The state after a token, if the key then being written may be a duplicate.
+    /// The position after a token, if the key being written there may be a duplicate.
     fn position_in_duplicate_key(&self, token: u32) -> Option<JsonPosition> {
         if self.vocabulary.stop_ids().contains(&token) {
             return None;
@@ -290,8 +290,8 @@ impl Constraint {
         position.may_be_duplicate_key().then_some(position)
     }
 
-    /// Whether the completion can be finished after a token that the grammar allows, considering
-    /// only the key that the token begins or continues.
+    /// Whether the completion can be finished after a token that the grammar allows. Considers only
+    /// the key that the token begins or continues.
     fn can_finish_after(&self, token: u32, position: JsonPosition) -> bool {
         let mut next = self.clone();
         let result = next.matcher.try_consume_tokens(&[token]);
@@ -367,8 +367,8 @@ impl<'m> Mask<'m> {
         })
     }
 
-    /// The allowed token with the largest logit, the first on a tie; 0 if all are negative
-    /// infinity. Equals the argmax after [`Mask::apply`] without writing the logits.
+    /// The allowed token with the largest logit: the first if several are equal, 0 if all are
+    /// negative infinity. Equals the argmax after [`Mask::apply`], but does not write the logits.
     ///
     /// # Shapes
     ///
@@ -394,7 +394,7 @@ impl<'m> Mask<'m> {
         best.1
     }
 
-    /// Sets the logits of all other tokens to negative infinity.
+    /// Sets the logits of all tokens that are not allowed to negative infinity.
     ///
     /// # Shapes
     ///

@@ -14,7 +14,7 @@ pub enum GrammarError {
     /// The tokenizer fails on a string.
     #[error(transparent)]
     Text(#[from] DataError),
-    /// The schema is invalid, or has a condition that constraints do not enforce.
+    /// The schema is invalid, or has a condition that constraints cannot enforce.
     #[error(
         "the schema cannot constrain generation: {}{why}",
         if pointer.is_empty() { String::new() } else { format!("{pointer} ") }

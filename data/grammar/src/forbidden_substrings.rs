@@ -1,15 +1,15 @@
 //! Prevents forbidden substrings in JSON strings.
 //!
 //! Server parsers of tagged calls end a call at the first `</tool_call>`, even inside a string. A
-//! JSON grammar cannot exclude such a substring. A token that would complete one is masked, and a
-//! schema that requires one is refused.
+//! JSON grammar cannot exclude such a substring. Instead, a token that would complete a forbidden
+//! substring is masked, and a schema that requires one is refused.
 
 use serde_json::Value;
 
 use super::error::GrammarError;
 use super::vocabulary::Vocabulary;
 
-/// The substrings, and the tokens that can complete one.
+/// The substrings, and the tokens that can complete a substring.
 #[derive(Debug, Default)]
 pub(super) struct ForbiddenSubstrings {
     texts: Vec<Vec<u8>>,

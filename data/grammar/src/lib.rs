@@ -5,9 +5,9 @@
 //! over the logits of each step and consumes the chosen token.
 //!
 //! The parser is llguidance's. A schema is first rewritten into the part of JSON Schema that
-//! llguidance enforces exactly. If that is impossible the schema is refused with a JSON pointer,
+//! llguidance enforces exactly. If that is impossible, the schema is refused with a JSON pointer,
 //! because a constraint that is silently weaker than its schema is worse than none. No token
-//! grammar can promise that a completion is not truncated at the token limit, so callers must
+//! grammar can guarantee that a completion is not truncated at the token limit, so callers must
 //! validate the finished text.
 //!
 //! ```

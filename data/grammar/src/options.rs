@@ -22,7 +22,7 @@ pub enum Layout {
 /// Which keys an object can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keys {
-    /// The keys that the schema allows; without `additionalProperties` it allows any.
+    /// The keys that the schema allows, which are all keys if there is no `additionalProperties`.
     #[default]
     AsWritten,
     /// An object that declares properties but not `additionalProperties` forbids other keys.
@@ -37,10 +37,10 @@ pub enum Formats {
     /// An annotation, as in the validation of SLOT gold values.
     #[default]
     Annotated,
-    /// A condition on strings. Formats that JSON Schema does not define stay annotations.
+    /// A condition on strings. Formats that JSON Schema does not define remain annotations.
     Asserted,
-    /// A condition on strings if the grammar can enforce it. All other formats stay annotations,
-    /// see [`Formats::unenforced_formats`], and the generated text must be validated.
+    /// A condition on strings if the grammar can enforce it. All other formats remain annotations
+    /// (see [`Formats::unenforced_formats`]), so the generated text must be validated.
     Enforceable,
 }
 
@@ -75,7 +75,7 @@ pub struct GrammarOptions {
     /// Length limits of lists and strings.
     pub lengths: Lengths,
     /// Substrings that must not occur in a JSON string, because parsers of the reply would
-    /// interpret them as markers. [`CallFormat`](super::CallFormat) adds its own.
+    /// interpret them as markers. [`CallFormat`](super::CallFormat) adds the markers of the format.
     pub forbidden_substrings: Vec<String>,
     /// Whether a reply can contain several calls, if its format supports this.
     pub parallel_tool_calls: bool,

@@ -1,4 +1,4 @@
-//! Tracks the position in the JSON text, to detect tokens whose result no reader would interpret as
+//! Tracks the position in the JSON text to detect tokens whose result no reader would interpret as
 //! intended: a number outside the range of 64-bit floats, a forbidden substring, or a duplicate
 //! key.
 //!
@@ -8,7 +8,6 @@
 //! range, and the end of a key is masked if the object already has that key. There is always
 //! another continuation: the number before that digit is valid, or `0` may follow the exponent's
 //! sign, and most keys can be longer.
-//! valid, or `0` may follow the exponent's sign, and most keys can be longer.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,8 +26,8 @@ pub(super) struct JsonPosition {
     levels: Vec<Level>,
     /// Whether the next string of the object is a key.
     expects_key: bool,
-    /// The raw bytes of the key being written; each character has a single spelling. `None` outside
-    /// a key.
+    /// The raw bytes of the key that is being written; `None` outside a key. Raw bytes identify a
+    /// key, because each character has only one spelling.
     key: Option<Vec<u8>>,
 }
 
@@ -67,12 +66,12 @@ impl JsonPosition {
         self.levels.len()
     }
 
-    /// Whether a token without an exponent can make the number too large here.
+    /// Whether a token without an exponent can make the number too large at this position.
     pub(super) fn is_near_limit(&self, n_token_bytes: usize) -> bool {
         self.number.len() + n_token_bytes >= N_SAFE_BYTES || self.has_exponent()
     }
 
-    /// The minimum number of quotes in a token that ends a key here.
+    /// The minimum number of quotes in a token that ends a key at this position.
     pub(super) fn min_quotes_to_end_key(&self) -> usize {
         match (&self.key, self.is_in_string) {
             (Some(_), _) => 1,

@@ -1,8 +1,8 @@
-//! Tests before generation whether the parser can follow a pattern.
+//! Tests before generation whether the parser can process a pattern.
 //!
-//! The automaton of a pattern is built lazily while text is generated, and some grow beyond every
-//! limit. Patterns with long repetitions are followed for a few tokens here, one at a time, so that
-//! the schema is refused instead of a completion being cut off.
+//! The automaton of a pattern is built lazily while text is generated, and some automata exceed
+//! every limit. For patterns with long repetitions, this module generates a few tokens, so that the
+//! schema is refused before generation instead of a completion being cut off.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -15,14 +15,14 @@ use super::error::GrammarError;
 use super::forbidden_substrings::ForbiddenSubstrings;
 use super::vocabulary::Vocabulary;
 
-/// Repetition counts up to this limit have never been found to grow too much.
+/// In tests, patterns with repetition counts up to this number never grew too much.
 const N_SAFE_REPETITIONS: u64 = 64;
-/// Number of tokens for which a pattern is followed.
+/// Number of tokens that are generated for a pattern.
 const N_TOKENS: usize = 32;
 
-/// Follows each pattern of a lowered schema that has a long repetition.
+/// Generates a few tokens for each pattern of a lowered schema that has a long repetition.
 ///
-/// `build` compiles a string schema.
+/// `build` compiles the schema of a string with this pattern.
 ///
 /// # Errors
 ///
@@ -35,7 +35,8 @@ pub(super) fn patterns(
     let mut patterns = BTreeSet::new();
     collect_fields(schema, &mut patterns);
     for pattern in patterns {
-        // A pattern that cannot be compiled alone is judged with the rest of its schema.
+        // If a pattern cannot be compiled on its own, the whole schema is compiled and reports the
+        // error.
         let string = Map::from_iter([
             ("type".to_owned(), json!(["string"])),
             ("pattern".to_owned(), json!(pattern)),
@@ -88,7 +89,7 @@ fn repeats_often(pattern: &str) -> bool {
     })
 }
 
-/// Chooses varying allowed tokens that keep the text inside the pattern.
+/// Chooses varied tokens among the allowed ones, so that the text remains a match of the pattern.
 fn walk_pattern(constraint: &mut Constraint) -> Result<(), GrammarError> {
     for step in 0..N_TOKENS {
         let mask = constraint.mask()?;

@@ -1,10 +1,10 @@
 //! Converts ranges of numbers to regular expressions.
 //!
-//! Bounds are 64-bit floats, as validators compare them. An exclusive bound is the inclusive bound
-//! of the adjacent float, because a number with more digits than a float is parsed to a float on
-//! the correct side. Numbers are compared digit by digit, in two spellings: in positional notation
-//! (`0.05`), or with one digit before the point and an exponent (`5e-02`), as Python writes numbers
-//! below 0.0001 and from 1e16 on.
+//! Bounds are 64-bit floats, because validators compare floats. An exclusive bound is the inclusive
+//! bound of the adjacent float, because a number with more digits than a float is parsed to a float
+//! on the correct side. Numbers are compared digit by digit in two spellings. One is positional
+//! notation (`0.05`). The other has one digit before the point and an exponent (`5e-02`), as Python
+//! writes numbers below 0.0001 and from 1e16 on.
 
 use crate::budgets::STEP_REMAINDERS;
 use llguidance::derivre::RegexAst;
@@ -12,22 +12,22 @@ use llguidance::derivre::RegexAst;
 /// Maximum decimals of a `multipleOf` step.
 const STEP_DECIMALS: i32 = 4;
 const STEP_SCALE: i128 = 10_000;
-/// Maximum common step: 40000, in units of 0.0001.
+/// Maximum common step of several `multipleOf`: 40000, in units of 0.0001.
 const MAX_STEP: u64 = 400_000_000;
 
-/// Maximum zeros after the last decimal where only zeros are valid: at a constant and at a bound.
-/// Without a limit a model repeats them up to its token limit.
+/// Maximum zeros after the last decimal of a constant or a bound, where only zeros are valid.
+/// Without this limit, a model may repeat zeros up to its token limit.
 const MAX_ZEROS: usize = 3;
 
 /// Any number of RFC 8259.
 const ANY: &str = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?";
-/// An unsigned mantissa in the compared spellings.
+/// An unsigned mantissa in the spellings that are compared.
 const MANTISSA: &str = r"[1-9](?:\.[0-9]+)?";
 /// Unsigned whole numbers: digits, or a float as Python writes it. Numbers from 1e16 on have at
-/// most 17 digits, so the exponent exceeds the number of decimals.
+/// most 17 significant digits, so the exponent exceeds the number of decimals.
 const WHOLE: &str =
     r"(?:0|[1-9][0-9]*)(?:\.0)?|[1-9](?:\.[0-9]{1,16})?[eE]\+?(?:1[6-9]|[2-9][0-9]|[1-9][0-9]{2,})";
-/// Integers of draft 4, which exclude 2.0.
+/// Integers of draft 4, which does not allow 2.0 as an integer.
 const DIGITS: &str = r"0|[1-9][0-9]*";
 
 /// Whether numbers must be whole, and how they may be written.
@@ -69,7 +69,7 @@ impl NumberSchema {
 
     /// Exactly one number, in any of its spellings.
     pub(super) fn single(value: f64) -> Self {
-        // Removes the sign of -0.
+        // Remove the sign of -0.
         let value = value + 0.0;
         Self {
             low: value,
@@ -92,7 +92,7 @@ impl NumberSchema {
         self.high = self.high.min(bound + 0.0);
     }
 
-    /// Restricts to multiples of a step with up to 4 decimals.
+    /// Restricts the set to multiples of a step with up to 4 decimals.
     pub(super) fn restrict_to_multiples(&mut self, step: f64) {
         let units = (step * STEP_SCALE as f64).round() as u64;
         if units > 0 && !self.steps.contains(&units) {
@@ -128,7 +128,8 @@ impl NumberSchema {
         is_empty.then(|| format!("{nothing} and a multiple of {}", step as f64 / 1e4))
     }
 
-    /// The common step in units of 0.0001, if there are steps and the result fits 64 bits.
+    /// The common step in units of 0.0001; `None` if there are no steps or it does not fit into 64
+    /// bits.
     fn common_step(&self) -> Option<u64> {
         let integer_step = (self.wholeness > Wholeness::Any).then_some(STEP_SCALE as u64);
         let mut steps = self.steps.iter().copied().chain(integer_step);
@@ -184,7 +185,7 @@ impl NumberSchema {
             let step = others
                 .iter()
                 .try_fold(*first, |common, step| least_common(common, *step));
-            // Remainders times ten must fit 32 bits.
+            // Ten times a remainder must fit into 32 bits.
             let step = step
                 .filter(|step| *step <= MAX_STEP)
                 .and_then(|step| u32::try_from(step).ok());
@@ -206,11 +207,11 @@ impl NumberSchema {
 
 /// Multiples with up to four decimals.
 ///
-/// Each number of decimals has its own expression, because `MultipleOf` accepts all decimals of its
-/// scale or none.
+/// Each number of decimals has its own expression, because `MultipleOf` accepts either all decimals
+/// of its scale or no decimals.
 fn multiples(units: u32) -> RegexAst {
     let options = (0..=STEP_DECIMALS as u32).map(|n_decimals| {
-        // Without its point, such a number is a multiple of this.
+        // The digits of such a number, without the point, are a multiple of `step`.
         let scale = 10_u32.pow(STEP_DECIMALS as u32 - n_decimals);
         let step = units / greatest_common(units.into(), scale.into()) as u32;
         let shape = match n_decimals {
@@ -225,8 +226,8 @@ fn multiples(units: u32) -> RegexAst {
     RegexAst::Or(options.collect())
 }
 
-/// Removes the factors 2 and 5 of a step. The last digits of a decimal determine divisibility by
-/// these factors; an automaton tracks the remainder for the rest of the step.
+/// Removes the factors 2 and 5 of a step. The last digits of a decimal determine whether it is
+/// divisible by these factors. An automaton tracks the remainder only for the rest of the step.
 fn without_twos_and_fives(mut step: u32) -> u32 {
     for factor in [2, 5] {
         while step > 0 && step.is_multiple_of(factor) {
@@ -253,13 +254,13 @@ struct Units {
     is_exact: bool,
 }
 
-/// A finite number whose magnitude fits the exact integers of `Units`.
+/// Converts a finite number; `None` if its magnitude does not fit into the integers of `Units`.
 fn to_units(value: f64) -> Option<Units> {
     if !value.is_finite() || value.abs() > 1e30 {
         return None;
     }
     let Digits { digits, exponent } = Digits::from_magnitude(value.abs());
-    // value = digits * 10^scale, in units.
+    // In units of 0.0001, the value is digits * 10^scale.
     let scale = exponent + STEP_DECIMALS + 1 - digits.len() as i32;
     let digits: i128 = digits.parse().ok()?;
     let digits = if value < 0.0 { -digits } else { digits };
@@ -271,7 +272,7 @@ fn to_units(value: f64) -> Option<Units> {
             is_exact: true,
         });
     }
-    // Beyond the digits of any float the quotient is 0 or -1.
+    // With more digits than any float has, the quotient is 0 or -1.
     let divisor = 10_i128.pow(scale.unsigned_abs().min(30));
     Some(Units {
         floor: digits.div_euclid(divisor),
@@ -297,7 +298,7 @@ impl Digits {
         }
     }
 
-    /// The digits before the point, and those after it without trailing zeros.
+    /// The digits before the point, and the digits after it without trailing zeros.
     fn split_at_point(&self) -> (String, String) {
         match usize::try_from(self.exponent) {
             Ok(exponent) if exponent + 1 >= self.digits.len() => {
@@ -339,7 +340,7 @@ impl Digits {
         alternation(&options)
     }
 
-    /// The spellings of this positive magnitude and larger ones.
+    /// The spellings of this positive magnitude and of larger ones.
     fn spellings_from(&self) -> String {
         let (whole, fraction) = self.split_at_point();
         let (first, rest) = self.digits.split_at(1);
@@ -362,7 +363,7 @@ impl Digits {
         alternation(&options)
     }
 
-    /// The spellings of this magnitude and smaller ones, including 0.
+    /// The spellings of this magnitude and of smaller ones, including 0.
     fn spellings_up_to(&self) -> String {
         let (whole, fraction) = self.split_at_point();
         let mut options = vec![format!("{whole}{}", fraction_at_most(&fraction))];
@@ -452,7 +453,7 @@ fn fraction_at_least(decimals: &str) -> String {
     format!(r"\.{}", alternation(&options))
 }
 
-/// Nothing, or a point and zeros: `.0` as in floats, and a few more.
+/// Nothing, or a point and zeros: `.0` as in Python's floats, or a few more zeros.
 fn zero_fraction() -> String {
     format!(r"(?:\.0{{1,{}}})?", MAX_ZEROS + 1)
 }

@@ -1,9 +1,9 @@
 //! Finds the bytes of each token of a tokenizer.
 //!
 //! A token's spelling in the vocabulary is not its text. Byte-level BPE spells bytes with GPT-2's
-//! printable characters; SentencePiece spells a space as U+2581 and single bytes as `<0xE2>`. The
-//! tokenizer's decoder determines which one applies. An unsupported decoder is refused, because
-//! wrong bytes would make masks that look right.
+//! printable characters. SentencePiece spells a space as U+2581 and single bytes as `<0xE2>`. The
+//! tokenizer's decoder shows which spelling is used. An unsupported decoder is refused, because
+//! masks with wrong bytes would look right.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use tooltune_rows::text::Tokenizer;
 
 use super::error::GrammarError;
 
-/// First byte of the trie entry of a token that no text contains.
+/// First byte of the trie entry of a token that never occurs in text.
 const SPECIAL: u8 = llguidance::toktrie::TokTrie::SPECIAL_TOKEN_MARKER;
-/// The trie is traversed recursively, one level per byte.
+/// Maximum bytes of a token. The trie is traversed recursively, one level per byte.
 const MAX_TOKEN_BYTES: usize = 4096;
 
 /// Trie IDs have 24 bits.
@@ -42,7 +42,8 @@ enum Spelling {
     },
 }
 
-/// Reads the bytes of all tokens. `stop_ids` are treated as special regardless of the file.
+/// Reads the bytes of all tokens. `stop_ids` are treated as special tokens even if the file does
+/// not mark them as special.
 pub(super) fn token_bytes(
     tokenizer: &Tokenizer,
     stop_ids: &[u32],
@@ -175,7 +176,7 @@ impl Spelling {
         match self {
             Self::ByteLevel => {
                 let bytes: Option<Vec<u8>> = token.chars().map(bpe_byte).collect();
-                // Tokens that are not spelled in bytes decode to their own text.
+                // If a token is not spelled in bytes, it decodes to its own text.
                 bytes.unwrap_or_else(|| token.as_bytes().to_vec())
             }
             Self::Pieces {

@@ -12,10 +12,11 @@ use super::error::GrammarError;
 use super::position::has_exponent;
 use super::token_bytes::{MAX_IDS, TokenBytes, token_bytes, unsupported_tokenizer};
 
-/// Maximum parser items per position; an object with optional keys needs four per key.
+/// Maximum parser items per position. An object with optional keys needs four items per key.
 const MAX_ITEMS_IN_ROW: usize = 20_000;
-/// Work limit on patterns per mask: at most about 0.7 s, fifty times llguidance's default. Results
-/// are cached, so few steps of a pattern with long repetitions need this much.
+/// Work limit for patterns per mask. It takes at most about 0.7 s and is fifty times llguidance's
+/// default. Results are cached, so only a few steps of a pattern with long repetitions need this
+/// much.
 const STEP_LEXER_FUEL: u64 = 10_000_000;
 
 /// A string that is encoded and decoded to check the tokens' bytes.
@@ -43,7 +44,7 @@ struct VocabularyData {
 impl Vocabulary {
     /// Builds the trie of a model with `n_logits` logits, which can be more or fewer than the
     /// tokenizer's tokens. IDs without a token are never allowed. Special tokens are never allowed
-    /// inside a completion, and all of `stop_ids` are allowed exactly where it is complete.
+    /// inside a completion. All `stop_ids` are allowed exactly when the completion is complete.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl Vocabulary {
         &self.inner.stop_ids
     }
 
-    /// The bytes of a token in a string: empty for special tokens, for IDs without a token, and for
-    /// the byte 0xFF, which marks special tokens here and is never valid UTF-8.
+    /// The bytes of a token in a string. Empty for special tokens, for IDs without a token, and for
+    /// the byte 0xFF, which marks special tokens here and never occurs in valid UTF-8.
     pub fn bytes(&self, id: u32) -> &[u8] {
         if id as usize >= self.inner.n_logits {
             return &[];
@@ -147,7 +148,7 @@ impl Vocabulary {
         self.inner.specials.get(text).copied()
     }
 
-    /// Whether decoding drops a leading space, so that one may be generated there.
+    /// Whether decoding drops a leading space. If so, a completion may begin with a space.
     pub(super) fn drops_leading_blank(&self) -> bool {
         self.inner.drops_leading_blank
     }
@@ -197,7 +198,7 @@ fn check_bytes(tokenizer: &Tokenizer, tokens: &TokenBytes) -> Result<(), Grammar
 }
 
 /// The tokenizer interface that llguidance requires. It must not force its own tokenization of a
-/// fixed text: a model was trained on the tokenization of the whole text, in which a token may
+/// fixed text. The model was trained on the tokenization of the whole text, in which a token may
 /// cross the border of a fixed part.
 struct Environment {
     trie: TokTrie,

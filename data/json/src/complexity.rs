@@ -1,9 +1,10 @@
 //! Measures SLOT's seven complexities of a JSON value.
 //!
-//! Where the paper is ambiguous, this module chooses: a flat or empty object has depth 1 and a
-//! scalar 0; the root and the containers count as elements; integers and fractions are one JSON
-//! type; string lengths are in code points; digits are counted in the literal that Python prints.
-//! The paper does not define "code-like"; [`CODE_LIKE`] is our definition.
+//! The paper is ambiguous about some details, which this module chooses. A flat or empty object has
+//! depth 1 and a scalar has depth 0. The root and the containers count as elements. Integers and
+//! fractions are one JSON type. String lengths are in code points, and digits are counted in the
+//! literal that Python prints. The paper does not define "code-like"; [`CODE_LIKE`] is our
+//! definition.
 
 use std::collections::HashSet;
 use std::mem::discriminant;

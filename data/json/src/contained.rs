@@ -1,8 +1,9 @@
 //! Turns panics in third-party code into errors, without printing them to the terminal.
 //!
 //! An untrusted file must not end the program, even if a library panics on it. The panic hook is
-//! global to the process, so ours is set once, before the first such call. It prints nothing on a
-//! thread inside such a call, and passes all other panics to the previous hook.
+//! global to the process, so ours is set once, before the first such call. During such a call it
+//! prints nothing on the thread that runs the call. It passes all other panics to the previous
+//! hook.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,7 +16,7 @@ thread_local! {
 
 /// Runs `call` and returns a panic as an error with its message.
 ///
-/// After an error, discard everything that `call` modifies, because it may be half changed.
+/// After an error, discard everything that `call` modifies, because it may be only partly changed.
 pub fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

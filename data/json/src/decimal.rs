@@ -21,7 +21,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// Reads a literal of RFC 8259's grammar and nothing else: no `+5`, `5.`, `.5`, `007`, blanks.
+    /// Reads a literal of RFC 8259's grammar; returns `None` for `+5`, `5.`, `.5`, `007` and
+    /// blanks.
     ///
     /// An exponent beyond 64 bits is clamped to the nearest 64-bit value.
     pub fn parse(literal: &str) -> Option<Self> {
@@ -47,7 +48,8 @@ impl Decimal {
         ))
     }
 
-    /// The value of a number's shortest literal: the float nearest to `0.1` is 0.1.
+    /// The value of a number's shortest literal. For example, the float nearest to `0.1` becomes
+    /// 0.1.
     pub fn from_number(number: &Number) -> Self {
         let literal = match number.as_f64() {
             Some(float) if number.is_f64() => python_float_repr(float),

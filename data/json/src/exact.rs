@@ -2,7 +2,7 @@
 //!
 //! `serde_json` stores a number in 64 bits, which is right for data but wrong for comparing
 //! identifiers with twenty digits. The text is first parsed strictly, so this module accepts
-//! exactly what [`parse`] accepts, and the second walk cannot fail.
+//! exactly the texts that [`parse`] accepts, and the second pass cannot fail.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::decimal::Decimal;
 use super::parse::{JsonError, parse};
 
-/// A JSON value; two are equal if and only if both are the same JSON: 1 equals 1.0, `"1"` does not
-/// equal 1, and the order of keys does not matter.
+/// A JSON value. Two values are equal if and only if both are the same JSON: 1 equals 1.0, `"1"`
+/// does not equal 1, and the order of keys does not matter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExactJson {
     /// `null`.
@@ -30,7 +30,7 @@ pub enum ExactJson {
 }
 
 impl From<&Value> for ExactJson {
-    /// Takes the value of each number from its shortest literal.
+    /// Reads each number as the decimal value of its shortest literal.
     fn from(value: &Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -57,7 +57,7 @@ impl ExactJson {
         }
     }
 
-    /// Returns the items of an array, or none for any other value.
+    /// Returns the items of an array; an empty slice for any other value.
     pub fn items(&self) -> &[Self] {
         match self {
             Self::List(items) => items,

@@ -1,4 +1,5 @@
-//! Combines the errors of many rows into one: the first in full, the rest counted.
+//! Combines the errors of many rows into one: the first errors in full and the number of the
+//! others.
 //!
 //! Users can then fix fifty bad rows at once instead of in fifty attempts.
 

@@ -1,8 +1,8 @@
 //! Writes a 64-bit float as Python's `repr` does.
 //!
-//! Both languages print the shortest digits that read back as the same float. They differ in
-//! layout, and in their choice between two equally near literals. Python always shows a fraction
-//! or an exponent, and uses an exponent outside 1e-4 to 1e16.
+//! Both languages print the shortest digits that parse to the same float. They differ in layout,
+//! and in their choice between two equally near literals. Python always shows a fraction or an
+//! exponent, and uses an exponent for numbers outside 1e-4 to 1e16.
 
 /// Renders a finite float as Python's `repr` does: `1.0`, `1e+22`, `1e-07`, `0.0001`.
 ///
@@ -10,15 +10,15 @@
 ///
 /// # Source
 ///
-/// CPython `float_repr_style` "short": `PyOS_double_to_string` with format code `r`, exponent
-/// notation when the decimal point falls at or before digit -4 or after digit 16.
+/// CPython `float_repr_style` "short": `PyOS_double_to_string` with format code `r`. It uses
+/// exponent notation if the decimal point is at or before digit -4 or after digit 16.
 pub fn python_float_repr(float: f64) -> String {
     let shortest = format!("{float:e}");
     let Some((mantissa, _)) = shortest.split_once('e') else {
         return shortest;
     };
-    // Of two equally near shortest literals, Python chooses the one with the even last digit, as
-    // rounding to that many digits does; Rust chooses the larger one.
+    // If two shortest literals are equally near, Python chooses the literal with the even last
+    // digit, as rounding to that many digits does. Rust chooses the larger literal.
     let n_decimals = mantissa
         .split_once('.')
         .map_or(0, |(_, digits)| digits.len());

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn members_are_read_one_after_another() {
-        // More members than an empty stream may have.
+        // More members than the limit for a stream that decompresses to nothing.
         let line = member(b"{\"text\": \"a line of its own\"}\n");
         let one_per_line = line.repeat(GZIP_MEMBERS as usize + 1_000);
         let blocks = [

@@ -13,7 +13,7 @@ use super::exact::Walk;
      it as a string, \"{literal}\", or make it shorter"
 )]
 pub struct OversizedInteger {
-    /// Keys and indices that lead to it, such as `calls[0].arguments.id`.
+    /// Path of the integer, such as `calls[0].arguments.id`.
     pub field: String,
     /// The integer as written.
     pub literal: String,
@@ -21,7 +21,7 @@ pub struct OversizedInteger {
 
 /// Returns the first integer beyond 64 bits in a string that [`parse`](super::parse) accepts.
 ///
-/// In an object, only the fields selected by `is_read` are searched: fields that are never
+/// In an object, only the fields selected by `is_read` are searched, because fields that are never
 /// rendered may be rounded.
 pub fn oversized_integer(text: &str, is_read: impl Fn(&str) -> bool) -> Option<OversizedInteger> {
     // The shortest integer beyond 64 bits has nineteen digits.

@@ -2,15 +2,15 @@
 //!
 //! Reading rejects everything that RFC 8259 rejects and everything that does not fit into a 64-bit
 //! float or a UTF-8 string, because a lenient reader hides a model's mistakes.
-//! Writing follows Python's `json.dumps` byte for byte: chat templates and training targets are
-//! usually written with it, and a model sees the difference between `1e+22` and `1e22`.
+//! Writing follows Python's `json.dumps` byte for byte, because chat templates and training targets
+//! are usually written with it, and a model sees the difference between `1e+22` and `1e22`.
 //!
 //! Integers outside 64 bits are stored as the nearest 64-bit float, as in `serde_json` without
 //! arbitrary precision, so they do not round-trip. If the exact value matters, use [`parse_exact`],
 //! which reads numbers as decimals of any length. For training data, [`oversized_integer`] finds
 //! such integers beforehand.
 //!
-//! The crate also reads JSON Lines ([`lines`]) and YAML ([`yaml`]), validates by JSON Schema
+//! The crate also reads JSON Lines ([`lines`]) and YAML ([`yaml`]), validates values by JSON Schema
 //! ([`json_schema`]) and computes with Python's values ([`python`]).
 //!
 //! ```

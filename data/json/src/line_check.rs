@@ -1,4 +1,4 @@
-//! Checksums of individual lines, so that a damaged line of a file loses only its own content.
+//! Checksums of individual lines. If a line of a file is damaged, only its own content is lost.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -13,8 +13,8 @@ pub fn check_of_bytes(bytes: &[u8]) -> String {
     digits.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns [`check_of_bytes`] of a value written as JSON. A value that JSON cannot represent gets
-/// the checksum of empty input; writing its line then fails.
+/// Returns the [`check_of_bytes`] of a value written as JSON. For a value that JSON cannot
+/// represent, it returns the checksum of empty input; writing the line of such a value then fails.
 pub fn check_of_value(value: &impl Serialize) -> String {
     check_of_bytes(&serde_json::to_vec(value).unwrap_or_default())
 }

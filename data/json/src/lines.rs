@@ -15,7 +15,7 @@ use crate::gzip::GzipMembers;
 use crate::input_limits::{BlankRun, refuse_rows_without_end};
 use crate::{ReadError, refuse_a_folder};
 
-/// The records of one file in order, each as the text of a JSON value, for any file format.
+/// The records of one file in order, for any file format. Each record is the text of a JSON value.
 pub trait Records: fmt::Debug + Send {
     /// Path of the file.
     fn path(&self) -> &Path;
@@ -37,8 +37,8 @@ pub trait Records: fmt::Debug + Send {
     fn next_record(&mut self) -> Result<Option<Vec<u8>>, ReadError>;
 }
 
-/// Opens a JSON Lines file, gzip-compressed or not, or the standard input for the path
-/// [`STANDARD_INPUT`]. Standard input is not read before the first record is requested.
+/// Opens a JSON Lines file, which may be gzip-compressed. The path [`STANDARD_INPUT`] opens the
+/// standard input, which is not read before the first record is requested.
 ///
 /// # Errors
 ///
@@ -232,8 +232,8 @@ impl ForeignFile {
     }
 }
 
-/// Returns the delimiter if a line is CSV: by the file name, or because it looks like a header of
-/// column names.
+/// Returns the delimiter if a line is CSV: the file name has a CSV extension, or the line looks
+/// like a header of column names.
 fn csv_delimiter(line: &str, path: &Path) -> Option<char> {
     let most_frequent = |delimiters: &[char]| {
         let count = |delimiter: char| line.matches(delimiter).count();
@@ -267,7 +267,7 @@ pub enum BoundedRead {
     TooLong,
 }
 
-/// Reads a line into `line`, including its line end; at most one byte more than `limit`.
+/// Reads a line into `line`, including its line end. Reads at most one byte more than `limit`.
 ///
 /// # Errors
 ///
@@ -290,7 +290,7 @@ pub fn without_line_end(line: &str) -> &str {
     }
 }
 
-/// Reads a whole document; at most one byte more than `limit`.
+/// Reads a whole document. Reads at most one byte more than `limit`.
 ///
 /// # Errors
 ///
@@ -305,7 +305,7 @@ pub fn read_document(
     Ok(classify_read(n_bytes, limit))
 }
 
-/// Limits the reader to one byte beyond the limit, to detect whether there is more.
+/// Lets the reader return one byte more than the limit, to detect whether the input is longer.
 fn limit_reader<R: BufRead + ?Sized>(reader: &mut R, limit: usize) -> io::Take<&mut R> {
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
     reader.take(limit.saturating_add(1))

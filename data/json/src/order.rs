@@ -3,16 +3,16 @@
 //! The key order of a training target must not depend on how a data set was written. The schema is
 //! in the prompt, so its order is the only one that the model can know, and constrained decoding
 //! uses the same order.
-//! Among the branches of `anyOf` or `oneOf` that do not visibly contradict the value, the one that
-//! declares most of the object's keys decides. A full validation would cost more and give the same
-//! order in practice.
+//! If several branches of `anyOf` or `oneOf` do not visibly contradict the value, the branch that
+//! declares most of the object's keys determines the order. A full validation would cost more, and
+//! the order would be the same in practice.
 
 use std::collections::HashSet;
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Levels of a value that are compared with a branch: a field such as `method`, or a field one
+/// Levels of a value that are compared with a branch. A field such as `method`, or a field one
 /// object below, distinguishes the branches.
 const MAX_FIT_LEVELS: usize = 3;
 
@@ -22,7 +22,7 @@ const MAX_FIT_LEVELS: usize = 3;
 /// `patternProperties` and `additionalProperties`, `allOf`, `anyOf`, `oneOf`, and local references
 /// (`#/$defs/...`, or any pointer into the same schema; up to draft 7, keywords next to `$ref` are
 /// ignored). An object from `const` or `enum` keeps the order written there. Keys that the schema
-/// does not declare come after the declared ones: first the required ones, then the others in their
+/// does not declare come after the declared keys: first the required keys, then the others in their
 /// original order. Values never change, and an unresolvable reference is ignored.
 pub fn order_by_schema(gold: &Value, schema: &Value) -> Value {
     Orderer::new(schema).order_value(gold, &[schema])
@@ -128,19 +128,20 @@ impl<'s> Orderer<'s> {
                 Some(fields) if is_constant => fields.len(),
                 _ => n_known,
             };
-            // An array has no keys to count; the branch that describes items matches it.
+            // An array has no keys to count, so a branch that describes items ranks higher.
             n_known + usize::from(value.is_array() && target.get("items").is_some())
         };
         let rank = |branch: &&'s Value| {
             let fits = self.may_match(branch, value, MAX_FIT_LEVELS);
             (fits, n_declared(branch))
         };
-        // `max_by_key` returns the last maximum; reversed, it prefers the first branch.
+        // `max_by_key` returns the last maximum. Reversing the branches makes it prefer the first
+        // branch.
         branches(schema, keyword).rev().max_by_key(rank)
     }
 
-    /// Whether cheap checks of the type, constants, and required and forbidden keys find no
-    /// contradiction to the value, down to `n_levels` levels.
+    /// Whether the value may match the schema, down to `n_levels` levels. Only the type, constants,
+    /// and required and forbidden keys are checked, which is cheap.
     fn may_match(&self, schema: &'s Value, value: &Value, n_levels: usize) -> bool {
         let schema = self.reference_target(schema).unwrap_or(schema);
         let types = schema.get("type").filter(|types| !types.is_null());
@@ -239,7 +240,7 @@ fn has_type(value: &Value, type_name: &Value) -> bool {
         Some("array") => value.is_array(),
         Some("object") => value.is_object(),
         Some("number") => value.is_number(),
-        // JSON Schema defines integers by value, so 2.0 is one.
+        // JSON Schema defines integers by value, so 2.0 is an integer.
         Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         _ => true,
     }

@@ -1,9 +1,9 @@
 //! Parses one RFC 8259 text, and reports the location and reason of an error.
 //!
 //! `serde_json` already rejects NaN, Infinity, comments, numbers beyond the range of a 64-bit
-//! float, lone surrogates, a second value and more than 127 levels; the tests check this.
-//! A byte-order mark and an empty text have their own errors, since both are frequent in files and
-//! completions and a syntax message does not tell the user how to fix them.
+//! float, lone surrogates, a second value and more than 127 levels; the tests check this. A
+//! byte-order mark and an empty text have their own errors. Both are frequent in files and
+//! completions, and a syntax message does not tell the user how to fix them.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,8 @@ pub enum JsonError {
 }
 
 impl JsonError {
-    /// The message for a string that is one line of a file: with the column but without the line.
+    /// The message for a string that is one line of a file: it contains the column but not the
+    /// line.
     pub fn line_message(&self) -> String {
         match self {
             JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
@@ -56,7 +57,7 @@ impl JsonError {
 
 /// Parses a string that contains exactly one JSON value, with optional JSON white space around it.
 ///
-/// As in Python, the last of duplicate keys wins, at the position of the first, and `-0` is the
+/// As in Python, the last of duplicate keys is used, at the position of the first. `-0` is the
 /// integer 0.
 ///
 /// # Errors
@@ -71,8 +72,8 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
     parse_with(text, |text| serde_json::from_str(text))
 }
 
-/// Deserializes a JSON text, as [`serde_json::from_slice`] does, but within [`JSON_VALUES`]. For
-/// files that this program wrote: they may be damaged, or replaced by others.
+/// Deserializes a JSON text as [`serde_json::from_slice`] does, but only up to [`JSON_VALUES`]
+/// values. For files that this program wrote, which may be damaged or replaced by other files.
 ///
 /// # Errors
 ///
@@ -101,8 +102,8 @@ pub(super) fn parse_with(
     read(&blank_negative_signs_of_zero(text)).map_err(|error| refusal(&error))
 }
 
-/// Replaces the sign of each `-0`, which `serde_json` would read as a float, by a space, so that
-/// all positions are kept.
+/// `serde_json` would read `-0` as a float, so the sign of each `-0` is replaced by a space, which
+/// keeps all positions.
 fn blank_negative_signs_of_zero(text: &str) -> Cow<'_, str> {
     let mut replaced: Option<String> = None;
     if !text.contains("-0") {

@@ -1,8 +1,8 @@
-//! Makes text from servers and files safe to print: control characters that would move the cursor,
+//! Makes text from servers and files safe to print. Control characters that would move the cursor,
 //! change the window title or reverse the reading order are escaped.
 //!
-//! All external names and error messages in messages, log lines and progress bars go through this
-//! module.
+//! All external names and error texts in messages, log lines and progress bars are printed through
+//! this module.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -11,7 +11,7 @@ use crate::kind_of;
 use crate::lines::{ForeignFile, TooLong};
 use crate::{DuplicateKey, OversizedInteger, TooManyValues};
 
-/// An error that every row reader can return; the error type of each reader wraps it unchanged.
+/// An error that every row reader can return. The error type of each reader wraps it unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -99,7 +99,7 @@ impl ReadError {
         }
     }
 
-    /// Creates the error for a missing field; `needed` names what the row requires.
+    /// Creates the error for a missing field; `needed` lists the fields that the row requires.
     pub fn missing(field: impl Into<String>, needed: &'static str) -> Self {
         Self::MissingField {
             field: field.into(),

@@ -1,4 +1,4 @@
-//! Renders a `Value` as Python's `json.dumps` does, keeping the key order.
+//! Renders a `Value` as Python's `json.dumps` does, and keeps the key order.
 //!
 //! `serde_json`'s writer does not fit: its separators have no spaces, it never escapes non-ASCII
 //! text, and it formats floats differently.
@@ -25,8 +25,8 @@ pub enum PathStep {
 pub enum Part {
     /// The name of a field, without its quotes.
     Key,
-    /// A scalar, as a string without its quotes or as a whole literal; or the two brackets of an
-    /// empty array or object.
+    /// A scalar: a string without its quotes, or a whole literal. Also the two brackets of an empty
+    /// array or object.
     Value,
 }
 
@@ -98,8 +98,8 @@ pub fn dumps_with_scalars(value: &Value, style: Style) -> (String, Vec<Range<usi
 
 /// Like [`dumps`], and also returns every key and every leaf value in text order.
 ///
-/// Unlike [`dumps_with_scalars`], it gives the path of each, and includes keys, empty strings and
-/// empty containers.
+/// Unlike [`dumps_with_scalars`], it returns the path of each key and value, and includes keys,
+/// empty strings and empty containers.
 pub fn dumps_with_places(value: &Value, style: Style) -> (String, Vec<RenderedSpan>) {
     let mut writer = Writer {
         tracer: Some(Tracer::default()),

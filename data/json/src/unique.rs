@@ -1,8 +1,8 @@
 //! Parses JSON and rejects duplicate keys.
 //!
-//! RFC 8259 does not define which of two duplicate values wins, and parsers differ. In a training
-//! row one of them is a mistake, and keeping the last would silently drop the other. Model output
-//! is parsed by [`parse`](super::parse) instead, which accepts duplicates like Python.
+//! RFC 8259 does not define which of two duplicate values is used, and parsers differ. In a
+//! training row one of the values is a mistake, and keeping the last would silently drop the other.
+//! Model output is parsed by [`parse`](super::parse) instead, which accepts duplicates like Python.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -1,9 +1,10 @@
 //! Counts the values of a JSON text before they are built.
 //!
 //! A parsed value takes up to a hundred times the bytes of its text (`0,` becomes a number of 72
-//! bytes), so a limit on bytes does not bound memory. The count is one pass over the text without
-//! allocations or syntax checks. For input that is not JSON, it may exceed the number of values
-//! that a parser builds before the error, but it is never lower.
+//! bytes), so a limit on bytes does not bound memory. The count takes one pass over the text
+//! without allocations or syntax checks. For input that is not JSON, the count may exceed the
+//! number of values that a parser builds before its error, but the count is never lower than this
+//! number.
 
 /// Maximum number of values in a JSON text, with the name of its constant for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl TooManyValues {
 }
 
 impl ValueBudget {
-    /// Creates a budget of `values`, whose constant is called `name` in docs/limits.md.
+    /// Creates a budget of `values`; `name` is the name of its constant in docs/limits.md.
     pub const fn new(name: &'static str, values: usize) -> Self {
         Self { values, name }
     }
@@ -48,7 +49,8 @@ impl ValueBudget {
     ///
     /// - the text has more values than the budget
     pub fn check(self, text: &[u8]) -> Result<(), TooManyValues> {
-        // Each value takes at least one byte and, except for the outermost, a comma or a bracket.
+        // Each value takes at least one byte. Each value except the outermost also takes a comma or
+        // a bracket.
         let max_values = text.len() / 2 + 1;
         if max_values > self.values && count_values_up_to(self.values, text) > self.values {
             return Err(TooManyValues { budget: self });

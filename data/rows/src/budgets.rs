@@ -15,15 +15,17 @@ pub const TOKENIZER_STEPS: usize = 100;
 /// case. Published models reach 24.
 pub const TOKENIZER_GROWTH: usize = 100;
 
-/// Maximum bytes of normalizer output for text; the library stores sixteen more per byte.
+/// Maximum bytes of normalizer output for a text. The library stores
+/// sixteen more bytes for each of them.
 pub const TOKENIZER_TEXT_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of normalizer output for a piece of about 256 bytes: a factor of 4,000. Unicode
-/// normalization reaches eighteen.
+/// normalization reaches a factor of eighteen.
 pub const TOKENIZER_PIECE_BYTES: usize = 1 << 20;
 
-/// Worst-case maximum bytes of output of one normalizer step for such a piece. They are allocated
-/// before they can be counted, with offsets that take sixteen times as much.
+/// Maximum bytes that one normalizer step may produce for such a piece in the worst case. The library
+/// allocates the output before it can be counted, and its offsets need sixteen times as much
+/// memory.
 pub const TOKENIZER_STEP_BYTES: usize = 16 << 20;
 
 /// Maximum characters per word for a WordPiece model, whose time is quadratic in the word length.
@@ -31,5 +33,5 @@ pub const TOKENIZER_STEP_BYTES: usize = 16 << 20;
 pub const TOKENIZER_WORD_CHARS: usize = 256;
 
 /// Maximum bytes of a token in a SentencePiece vocabulary in GGUF, because every split of the token
-/// is tried. Gemma's and Llama 2's tokens have at most 48.
+/// is tried. Gemma's and Llama 2's tokens have at most 48 bytes.
 pub const SENTENCE_PIECE_BYTES: usize = 1024;

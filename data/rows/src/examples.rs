@@ -1,10 +1,11 @@
 //! Stores tokenized examples on disk: written sequentially, read in any order.
 //!
 //! There are two files: the concatenated examples, and an index with one fixed-length entry per
-//! example. Memory contains one example and the token count of each, which the order of a run
-//! requires. Token ids are variable-length integers and weights are run-length encoded, about two
-//! bytes per token. Each example has a checksum, so corrupt data is an error. Each file also has a
-//! checksum ([`Examples::checksums`]), which is verified before the first step.
+//! example. Memory contains one example at a time and the token counts of all examples, which
+//! determine the order of a run. Token ids are variable-length integers and weights are run-length
+//! encoded, about two bytes per token. Each example has a checksum, so corrupt data is an error.
+//! Each file also has a checksum ([`Examples::checksums`]), which is verified before the first
+//! step.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -54,7 +55,7 @@ pub struct ExampleWriter<E: Write, I: Write> {
 }
 
 impl<E: Write, I: Write> ExampleWriter<E, I> {
-    /// Writes to two empty files.
+    /// Creates a writer from two empty files.
     pub fn new(examples: E, index: I) -> Self {
         Self {
             examples: BufWriter::with_capacity(1 << 18, examples),
@@ -135,7 +136,7 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// Opens the two files of an [`ExampleWriter`]; `path` names them in errors.
+    /// Opens the two files that an [`ExampleWriter`] wrote; `path` names them in errors.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ pub struct MeasureStatistics {
     pub stdev: f64,
     /// Smallest value.
     pub min: f64,
-    /// Median; percentiles are interpolated linearly, as is NumPy's default.
+    /// Median. Percentiles are interpolated linearly, as NumPy does by default.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,

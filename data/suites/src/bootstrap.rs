@@ -1,9 +1,10 @@
 //! Computes the mean of a sample and its 95 % interval, reproducibly.
 //!
-//! With at least [`MIN_BOOTSTRAP_SAMPLES`] rows, the interval is a percentile bootstrap: [`N_RESAMPLES`] resamples
-//! with replacement, drawn with a fixed seed, so that the same scores always give the same
-//! interval. All metrics of a data set are resampled together, row by row. For fewer rows, or if
-//! all rows are equal, the interval is computed in closed form ([`intervals`](super::intervals)).
+//! With at least [`MIN_BOOTSTRAP_SAMPLES`] rows, the interval is a percentile bootstrap:
+//! [`N_RESAMPLES`] resamples with replacement. They are drawn with a fixed seed, so the same scores
+//! always give the same interval. All metrics of a data set are resampled together, row by row. For
+//! fewer rows, or if all rows are equal, the interval is computed in closed form
+//! ([`intervals`](super::intervals)).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ const N_RESAMPLES: usize = 1000;
 /// Seed of the draws; the value is arbitrary.
 const SEED: u64 = 17;
 
-/// Fraction of the resamples cut off at each end: 5 % in total.
+/// Fraction of the resamples that is cut off at each end, which is 5 % in total.
 const TAIL: f64 = 0.025;
 
 /// A mean and its 95 % interval.
@@ -46,7 +47,7 @@ fn is_absent(end: &f64) -> bool {
 }
 
 impl Estimate {
-    /// A mean without an interval, because its rows do not determine one.
+    /// A mean without an interval. The rows do not determine an interval.
     pub(super) fn without_interval(value: f64) -> Self {
         Self {
             value,
@@ -87,8 +88,8 @@ pub(super) fn estimates<const N: usize>(rows: &[[f64; N]]) -> [Estimate; N] {
     })
 }
 
-/// Column means of `n_resamples` resamples of the rows, each drawn with replacement and of the same
-/// size.
+/// Column means of `n_resamples` resamples of the rows. Each resample is drawn with replacement and
+/// has as many rows as the original.
 pub(super) fn resampled_means<const N: usize>(
     rows: &[[f64; N]],
     n_resamples: usize,
@@ -115,9 +116,9 @@ pub(super) fn percentile_interval(value: f64, mut resampled: Vec<f64>) -> Estima
 /// Estimates the ratio of two sums from rows of (numerator, denominator), where no numerator
 /// exceeds its denominator.
 ///
-/// A mean over a subset of rows is such a ratio: each row of the subset gives (value, 1), each
-/// other row (0, 0). Resamples without a positive denominator are dropped. Returns `None` if no row
-/// has a positive denominator.
+/// A mean over a subset of rows is such a ratio: each row of the subset is (value, 1), and each
+/// other row is (0, 0). Resamples whose denominators are all zero are dropped. Returns `None` if no
+/// row has a positive denominator.
 pub(super) fn ratio_estimate(rows: &[(f64, f64)]) -> Option<Estimate> {
     ratio_on(Scale::Share, rows)
 }
@@ -135,12 +136,13 @@ fn ratio_on(scale: Scale, rows: &[(f64, f64)]) -> Option<Estimate> {
     Some(percentile_interval(value, resampled))
 }
 
-/// The mean of the values that are present, all in 0..=1; `None` if there are none.
+/// The mean of the values that are present. All values are in 0..=1. `None` if none is present.
 pub(super) fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     ratio_on(Scale::Share, &weighted_rows(values))
 }
 
-/// The mean of the values that are present, of any size; `None` if there are none.
+/// The mean of the values that are present. The values may have any size. `None` if none is
+/// present.
 pub(super) fn unbounded_mean(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     ratio_on(Scale::Open, &weighted_rows(values))
 }

@@ -1,15 +1,16 @@
-//! Scores of the gold answers, for metrics for which these are not the best possible value.
+//! Scores of the gold answers, for the metrics in which gold answers do not have the best value.
 
 use serde::Serialize;
 
 use super::bootstrap::Estimate;
 use super::registry::SuiteInfo;
 
-/// Tolerance: by rounding, a mean of ones may differ from 1; the F of ROUGE differs by the 1e-8 in
-/// its denominator.
+/// Tolerance. Because of rounding, a mean of ones may differ from 1. The F of ROUGE is lower by the
+/// 1e-8 in its denominator.
 const ROUNDING: f64 = 1e-7;
 
-/// A metric's score for the gold answers, which a correct answer cannot exceed.
+/// A metric's score of the gold answers. An answer that equals the gold answers cannot score
+/// higher.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ceiling {
     /// Name of the metric.
@@ -18,9 +19,10 @@ pub struct Ceiling {
     pub value: f64,
 }
 
-/// The metrics for which the gold answers do not score the best value: 1, or 0 if lower is better.
+/// The metrics for which the gold answers do not score the best value. The best value is 1, or 0 if
+/// lower is better.
 ///
-/// `gold` returns the value of each metric when the gold answers are scored like predictions. A
+/// `gold` returns the value of each metric if the gold answers are scored like predictions. A
 /// metric without samples has no ceiling.
 pub fn ceilings(
     metrics: &[&'static str],

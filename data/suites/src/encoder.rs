@@ -1,9 +1,9 @@
 //! Encodes texts as sentence vectors, each distinct text once.
 //!
-//! On a CPU, encoding is the main cost of the metric, so the texts of a data set are collected
-//! first and encoded in chunks of similar length, without repeats and with little padding.
-//! [`HashEncoder`] replaces a real model if no weights are available. Its numbers are reproducible
-//! bit by bit in any language, but have no linguistic meaning.
+//! On a CPU, encoding is the main cost of the metric. The texts of a data set are therefore
+//! collected first and encoded in chunks of similar length, without repeats and with little
+//! padding. [`HashEncoder`] replaces a real model if no weights are available. Its numbers are
+//! reproducible bit by bit in any language, but have no linguistic meaning.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -47,8 +47,9 @@ impl HashEncoder {
     /// Returns the 64 counts of a text, not normalised. They are integers, which f32 represents
     /// exactly.
     ///
-    /// The bytes are 0x02, the UTF-8 text, 0x03. Each three-byte window is hashed with 64-bit
-    /// FNV-1a to `h`, and adds 1 at index `h % 64` if bit 32 of `h` is 0, otherwise subtracts 1.
+    /// The input bytes are 0x02, the UTF-8 text, and 0x03. Each three-byte window is hashed with
+    /// 64-bit FNV-1a to `h`. It adds 1 at index `h % 64` if bit 32 of `h` is 0, otherwise it
+    /// subtracts 1.
     pub fn vector(text: &str) -> Vec<f32> {
         let framed: Vec<u8> = [2].into_iter().chain(text.bytes()).chain([3]).collect();
         let mut counts = vec![0.0; HASH_DIMENSIONS as usize];

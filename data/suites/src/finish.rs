@@ -1,6 +1,6 @@
 //! Interprets the finish reason of a completion.
 
-/// Whether a completion with this `finish_reason` was cut off: by a limit on tokens, time or
+/// Whether a completion with this `finish_reason` was cut off by a limit on tokens, time or
 /// context, by a filter, or by an error. An unknown or empty reason means that it ended normally.
 ///
 /// A completion that was cut off never counts as correct, even if a valid answer can be parsed from

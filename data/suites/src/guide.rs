@@ -77,7 +77,7 @@ fn only_message(conversation: &Conversation) -> String {
     message.content.clone().expect("a text")
 }
 
-/// The last prompt of each kind, for a trajectory of two calls.
+/// The last prompt of each kind, for a trajectory with two calls.
 fn goat_prompts() -> Vec<(String, String)> {
     let trajectory = json!({
         "query": "How windy is it in the home town of ship 138?",
@@ -193,7 +193,7 @@ fn with_prompts(guide: &str) -> String {
         remaining = after;
     }
     updated.push_str(remaining);
-    // A prompt without a block gets one at the end of the page.
+    // If the page has no block for a prompt, append one.
     for name in prompts.keys().filter(|name| !printed.contains(*name)) {
         updated.push_str(&format!(
             "\nPrompt `{name}`:\n\n{PROMPT_START}{name} -->\n{PROMPT_END}\n"

@@ -1,10 +1,11 @@
-//! Computes closed-form intervals for means of few samples, which have too few distinct resamples
-//! for a bootstrap.
+//! Computes closed-form intervals for means of few samples. A bootstrap needs more samples, because
+//! few samples have too few distinct resamples.
 
 use super::bootstrap::Estimate;
 
 /// Minimum number of samples for a bootstrap. For fewer samples the interval is computed in closed
-/// form: the resamples of six equal scores are all equal and would give an interval of zero width.
+/// form. For example, all resamples of six equal scores are equal and would give an interval of
+/// zero width.
 pub(super) const MIN_BOOTSTRAP_SAMPLES: usize = 100;
 
 /// Tables add a note if there are fewer samples than this.
@@ -23,8 +24,8 @@ pub fn few_samples(n: usize) -> Option<String> {
 /// The 97.5 % quantile of the normal distribution.
 const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
-/// Student's 97.5 % quantiles for 1 to 9 degrees of freedom. For more degrees, a series is exact to
-/// five digits.
+/// Student's 97.5 % quantiles for 1 to 9 degrees of freedom. For more degrees, a series is used,
+/// which is exact to five digits.
 const STUDENT_QUANTILES: [f64; 9] = [
     12.706_204_736,
     4.302_652_730,
@@ -49,7 +50,7 @@ pub(super) enum Scale {
 /// The terms of a mean or of a ratio of sums.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Summands {
-    /// Per included sample: its numerator minus the ratio times its denominator.
+    /// For each included sample, its numerator minus the ratio times its denominator.
     residuals: Vec<f64>,
     /// Sum of the denominators.
     total: f64,
@@ -90,18 +91,19 @@ impl Summands {
         }
     }
 
-    /// The number of yes-or-no samples with the same variance of the mean.
+    /// The number of yes-or-no samples whose mean has the same variance.
     ///
     /// Scores between 0 and 1 vary less than yes-or-no samples, and items of one sample are not
-    /// independent. The measured variance is shrunk towards the variance of yes-or-no samples with
-    /// the weight of one sample, so that a few equal scores do not give an interval of zero width.
+    /// independent. The measured variance is therefore shrunk towards the variance of yes-or-no
+    /// samples with the weight of one sample. A few equal scores then do not give an interval of
+    /// zero width.
     ///
     /// # Source
     ///
     /// Korn and Graubard, Confidence intervals for proportions with small expected number of
-    /// positive counts estimated from survey data (1998), for the effective size; Dean and Pagano,
+    /// positive counts estimated from survey data (1998), for the effective size. Dean and Pagano,
     /// Evaluating confidence interval methods for binomial proportions in clustered surveys (2015),
-    /// for Wilson's interval with it.
+    /// for Wilson's interval with this size.
     fn effective_size(&self) -> f64 {
         let n = self.residuals.len() as f64;
         let rate_variance = self.value * (1.0 - self.value);
@@ -146,7 +148,7 @@ fn wilson(value: f64, n: f64) -> Estimate {
 }
 
 /// Student's 95 % interval of a mean of `n` samples with the given variance. There is no interval
-/// for one sample or for equal samples, because their spread is unknown.
+/// for one sample or for equal samples, because the spread is unknown.
 pub(super) fn student(value: f64, variance: f64, n: usize) -> Estimate {
     if n < 2 || variance.is_nan() || variance <= 0.0 {
         return Estimate::without_interval(value);

@@ -1,6 +1,6 @@
 //! Scoring rules of the benchmarks, one folder per benchmark.
 //!
-//! No function here loads a model or generates text: the same functions score completions of local
+//! No function here loads a model or generates text. The same functions score completions of local
 //! models, of a server, or from a file. LLM judges are called over HTTP.
 //!
 //! ```
@@ -53,7 +53,7 @@ pub use registry::{
 pub use row_suite::{RowError, RowReport, RowSuite, read_rows, score_operation};
 pub use shortening::{Reduction, Shortening, reduce};
 
-/// All suites, in display order. The first one is the default of an evaluation.
+/// All suites, in display order. The first suite is the default of an evaluation.
 pub static SUITES: &[&SuiteInfo] = &[
     &slot::SUITE,
     &calls::SUITE,

@@ -1,6 +1,6 @@
-//! Asks a model behind an endpoint for verdicts on samples.
+//! Asks a model at an endpoint for verdicts on samples.
 //!
-//! If a reply has no verdict, the judge is asked again. If no attempt gives a verdict, the sample
+//! If a reply has no verdict, the judge is asked again. If no reply has a verdict, the sample
 //! counts as unparsed and not solved. Attempts after the first are sampled, because a judge at
 //! temperature 0 would repeat its reply.
 
@@ -15,7 +15,7 @@ use tooltune_template::Message;
 /// Maximum configurable number of attempts.
 const MAX_ATTEMPTS: usize = 20;
 
-/// A sample for a judge to accept or reject.
+/// A sample that a judge accepts or rejects.
 pub trait JudgedItem: Sync {
     /// Sample id, for messages and files.
     fn id(&self) -> &str;
@@ -23,7 +23,7 @@ pub trait JudgedItem: Sync {
     /// The messages sent to the judge.
     fn messages(&self) -> Vec<Message>;
 
-    /// Parses the verdict from a reply; `None` if there is none.
+    /// Parses the verdict from a reply; `None` if the reply has none.
     fn parse_verdict(&self, reply: &str) -> Option<bool>;
 }
 
@@ -63,9 +63,9 @@ pub struct JudgeVerdict {
     pub id: String,
     /// The verdict; null if no reply contained one.
     pub verdict: Option<bool>,
-    /// The judge's raw replies; the last one contains the verdict.
+    /// The judge's raw replies. If there is a verdict, it is in the last reply.
     pub replies: Vec<String>,
-    /// Why the judge did not reply, if it did not.
+    /// Why the judge did not reply; `None` if it replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -92,7 +92,7 @@ pub fn n_unparsed(verdicts: &[JudgeVerdict]) -> usize {
     unread.count()
 }
 
-/// Number of samples for which the judge did not reply, although it replied for others.
+/// Number of samples for which the judge did not reply, although it replied for other samples.
 pub fn n_unanswered(verdicts: &[JudgeVerdict]) -> usize {
     let unanswered = verdicts.iter().filter(|verdict| verdict.error.is_some());
     unanswered.count()
@@ -128,9 +128,9 @@ pub enum JudgeError {
     },
 }
 
-/// Judges every sample and returns the verdicts in sample order. A sample that the judge refuses or
-/// does not reply to has no verdict, like a sample whose replies cannot be parsed, as long as other
-/// samples are judged.
+/// Judges every sample and returns the verdicts in sample order. If the judge refuses a sample or
+/// does not reply to it, but judges other samples, the sample has no verdict. It then counts like a
+/// sample whose replies cannot be parsed.
 ///
 /// `watch` is called in the caller's thread after each verdict and at least ten times per second.
 /// It stops the work by returning `false`.
@@ -175,8 +175,8 @@ pub fn judge_samples<S: JudgedItem>(
         |sample, is_stopped| {
             let verdict = judge(endpoint, sample, options, is_stopped);
             if matches!(&verdict, Err(error) if error.scope() == FaultScope::All) {
-                // Set the flag here, not at the next call of `watch`, so that this thread starts no
-                // other sample.
+                // Set the flag here, not at the next call of `watch`, so that this thread does not
+                // start another sample.
                 is_stopped.store(true, Ordering::Relaxed);
             }
             verdict

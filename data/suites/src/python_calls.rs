@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use tooltune_json::MAX_LEVELS;
 use tooltune_json::python::{PyDict, PyValue};
 
-/// Treatment of positional arguments, which have no name.
+/// Treatment of positional arguments. The notation has no names for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Positional {
     /// They are skipped, as in the published parser of ToolACE.
@@ -20,8 +20,8 @@ pub(crate) enum Positional {
 pub(crate) enum CallNames<'n> {
     /// Python identifiers joined by dots.
     Python,
-    /// Like [`CallNames::Python`], with `-` allowed. These names are also allowed, whatever
-    /// characters they contain.
+    /// Like [`CallNames::Python`], but `-` is also allowed. The listed names are always allowed,
+    /// regardless of their characters.
     Known(&'n [&'n str]),
 }
 
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
         starts_well.then_some(name)
     }
 
-    /// Parses a name and the `=` or `:` after it; consumes nothing if there is no such name.
+    /// Parses a name and the `=` or `:` after it. Consumes nothing if there is no such name.
     fn parse_keyword(&mut self) -> Option<&'t str> {
         self.skip_blanks();
         let start = self.rest;

@@ -28,7 +28,7 @@ pub const TYPE_FIELD: &str = "type";
 pub struct SuiteInfo {
     /// Name in configs and on the command line, and prefix of its metrics.
     pub name: &'static str,
-    /// Its task, in a sentence.
+    /// Its task in one sentence.
     pub about: &'static str,
     /// Keys of the metrics that can select a checkpoint. The full name is always the suite name and
     /// the key, such as `slot.mean`.
@@ -45,11 +45,12 @@ pub struct SuiteInfo {
     pub needs: SuiteNeeds,
     /// The operations of `tooltune score` that compute its metrics.
     pub operations: &'static [Operation],
-    /// Its prompts by name, for docs/prompts.md; prompts that depend on a row are listed there.
+    /// Its prompts by name, for docs/prompts.md. Prompts that depend on a row are listed there
+    /// instead.
     pub prompts: &'static [(&'static str, &'static str)],
     /// The scores of lines of its `predictions.jsonl`, by line type.
     pub samples: &'static [SampleScores],
-    /// The scores whose mean ranks samples in a report; empty for lines without text.
+    /// The scores whose mean ranks samples in a report; empty if the lines have no text.
     pub ranked_by: &'static [SampleMeasure],
     /// File formats of this suite, for `data stats`.
     pub own_files: &'static [SuiteFile],
@@ -192,8 +193,8 @@ pub struct SuiteFile {
     pub rows: &'static str,
     /// Fields that all of its rows have and rows of other formats lack.
     pub fields: &'static [&'static str],
-    /// If the rows refer to another file: what the rows are, why the other file is needed, and how
-    /// to pass it.
+    /// If the rows refer to another file: a description of the rows, why the other file is needed,
+    /// and how to pass it.
     pub refers: Option<&'static str>,
     /// Measures a file.
     pub statistics: fn(SuiteFileInput<'_>) -> Result<FileStatistics, Box<dyn Error + Send + Sync>>,
@@ -301,7 +302,7 @@ enum ScoreSource {
 /// The scores of a suite's lines that are used to compare two systems.
 ///
 /// Only scores with a better direction are listed. The depth of a gold value and the number of
-/// calls also describe a sample, but neither higher nor lower values are better.
+/// calls also describe a sample, but neither direction is better for them.
 #[derive(Debug)]
 pub struct SampleScores {
     /// The suite of the lines, with its mode if there are several.
@@ -327,7 +328,7 @@ pub struct LineFields {
     pub gold: &'static [&'static str],
     /// The completion, or the record of an agent's steps.
     pub output: &'static [&'static str],
-    /// Finish reasons of the texts; a name after a list applies to each of its objects.
+    /// Finish reasons of the texts. A name after a list applies to each object of the list.
     pub finish_reason: &'static [&'static str],
 }
 
@@ -341,7 +342,7 @@ impl LineFields {
         finish_reason: &["finish_reason"],
     };
 
-    /// The first of these fields that the line has and that is not null.
+    /// The first of these fields that is present in the line and not null.
     pub fn first_value<'l>(names: &[&str], line: &'l Value) -> Option<&'l Value> {
         let found_value = names.iter().find_map(|name| value_at(line, name));
         found_value.filter(|value| !value.is_null())
@@ -362,7 +363,7 @@ fn value_at<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
         .try_fold(line, |value, name| value.get(name))
 }
 
-/// The strings at a path, in each object of lists on the way.
+/// The strings at a path. If the path leads through a list, each of its objects is searched.
 fn collect_texts<'l>(value: &'l Value, path: &str, texts: &mut Vec<&'l str>) {
     match value {
         Value::Array(items) => {
@@ -401,7 +402,7 @@ pub(crate) const fn lower_better(key: &'static str) -> SampleMeasure {
 }
 
 impl SampleMeasure {
-    /// Uses a field with another name than the metric.
+    /// Uses a field with a name that differs from the metric.
     pub(crate) const fn in_field(mut self, field: &'static str) -> Self {
         self.source = ScoreSource::Field(field);
         self
@@ -432,7 +433,7 @@ impl SampleMeasure {
         let Some(weight) = self.weight else {
             return Some(SampleScore::new(id, self.value(line)?));
         };
-        // It may be included in the other system.
+        // The sample may be included in the other system, so do not return `None`.
         let score = self.value(line);
         Some(SampleScore {
             id: id.to_owned(),
@@ -441,7 +442,7 @@ impl SampleMeasure {
         })
     }
 
-    /// The score of a line; `None` if it has none, for example without a judge.
+    /// The score of a line; `None` if the line has none, for example without a judge.
     pub fn value(&self, line: &Value) -> Option<f64> {
         match self.source {
             ScoreSource::Computed(computed) => computed(line),
@@ -459,7 +460,7 @@ impl SampleScores {
         SUITES.iter().copied().flat_map(|suite| suite.samples)
     }
 
-    /// The scores of a line, by the suite and type that it names; `None` if it names none.
+    /// The scores of a line, by the suite and type in the line; `None` if the line has no suite.
     pub fn for_line(line: &Value) -> Option<&'static Self> {
         let suite = SuiteInfo::named(line.get(SUITE_FIELD)?.as_str()?)?;
         suite.form(line.get(TYPE_FIELD)?.as_str()?)
@@ -477,8 +478,8 @@ impl SampleScores {
     }
 }
 
-/// A field of the line's `score`, as names joined by dots, or of the line itself for suites without
-/// an object `score`.
+/// A field of the line's `score`, as names joined by dots. If a suite has no object `score`, it is
+/// a field of the line itself.
 pub(crate) fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
     let score = line.get("score").unwrap_or(line);
     name.split('.').try_fold(score, |value, key| value.get(key))

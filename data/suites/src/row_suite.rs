@@ -1,8 +1,8 @@
-//! Suites with one prompt per row of their own files.
+//! Suites with their own files and one prompt per row.
 //!
 //! A [`RowSuite`] defines the rows, the prompt of a row and the scores of an output. Requests,
-//! predictions, means, tables, reports and an operation of `tooltune score` are derived from it and
-//! from the measures that its [`SuiteInfo`] lists.
+//! predictions, means, tables, reports and an operation of `tooltune score` are derived from the
+//! [`RowSuite`] and from the measures that its [`SuiteInfo`] lists.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -21,11 +21,12 @@ use crate::registry::{SampleScores, SuiteInfo};
 pub trait RowSuite: Debug {
     /// A row of its files.
     type Row: Debug;
-    /// What the score of an output depends on.
+    /// The gold value, which the score of an output depends on.
     type Gold: Serialize + DeserializeOwned;
     /// The scores of an output, an object with the fields of the suite's measures.
     type Scores: Serialize;
-    /// Why rows or prompts cannot be read or built; [`RowError`] unless the suite has its own.
+    /// Why rows cannot be read or prompts cannot be built; [`RowError`] unless the suite has its
+    /// own.
     type Error;
 
     /// Registry entry of the suite.
@@ -57,7 +58,7 @@ pub trait RowSuite: Debug {
     /// The prompt cannot be built from the row.
     fn prompt(&self, row: &Self::Row) -> Result<String, Self::Error>;
 
-    /// Scores an output; it is empty if it was cut off.
+    /// Scores an output. An output that was cut off is passed as an empty string.
     fn score(gold: &Self::Gold, output: &str) -> Self::Scores;
 
     /// Keys of the metrics of an evaluation.
@@ -135,7 +136,7 @@ where
     read_unique(lines, S::NOUN, "id", parse, |row| S::id(row))
 }
 
-/// Parses each line of a file of `what`; each value of the field `id_field` may occur once.
+/// Parses each line of a file of `what`. Each value of the field `id_field` may occur only once.
 ///
 /// # Errors
 ///
@@ -188,8 +189,8 @@ pub(crate) fn empty_error(path: &Path, what: &'static str) -> RowError {
 }
 
 impl SampleScores {
-    /// The means of the measures over lines, with their intervals, in table order. A measure that
-    /// no line has is left out.
+    /// The means of the measures over lines, with their intervals, in table order. A measure is
+    /// left out if no line has it.
     pub fn means(&self, lines: &[Value]) -> Vec<(&'static str, Estimate)> {
         let mean = |measure: &super::SampleMeasure| {
             let scores = lines.iter().map(|line| measure.score("", line));
@@ -204,8 +205,8 @@ impl SampleScores {
     }
 }
 
-/// The operation of `tooltune score` that scores an output as an evaluation does; its name is the
-/// suite and the type of lines.
+/// The operation of `tooltune score` that scores an output as an evaluation does. Its name consists
+/// of the suite and the type of lines.
 pub const fn score_operation<S: RowSuite>(
     name: &'static str,
     definition: &'static str,

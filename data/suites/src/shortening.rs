@@ -3,7 +3,7 @@
 //!
 //! The published reduction marks all key names of a list item as known before it descends into that
 //! item. Lists inside the item, and lists of scalars anywhere, therefore become empty, although the
-//! paper describes keeping one element. [`Reduction::Paths`] keeps one.
+//! paper describes keeping one element. [`Reduction::Paths`] keeps one element.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use tooltune_agents::truncation::TruncationOptions;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// As published: items with a key name that no kept item of any list has had.
+    /// As published: items with a key name that no previously kept item of any list has.
     #[default]
     Official,
     /// The first item, and items with a key path that no earlier item of the same list has.
@@ -41,8 +41,8 @@ impl Default for Shortening {
 
 /// Cuts the lists of a response; objects keep all their keys, in order.
 ///
-/// Reducing by paths is idempotent. The published reduction is not, because an item may have been
-/// kept for keys inside lists that were emptied afterwards.
+/// Reducing by paths is idempotent. The published reduction is not: an item may be kept because of
+/// keys inside lists that are emptied afterwards.
 ///
 /// # Source
 ///
@@ -75,8 +75,8 @@ fn reduce_by_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> Value 
     }
 }
 
-/// Marks the names of all keys in a value as known, not only up to the first new one. Returns
-/// whether any was new.
+/// Marks the names of all keys in a value as known, not only up to the first new name. Returns
+/// whether any name was new.
 fn mark_names<'v>(value: &'v Value, known: &mut HashSet<&'v str>) -> bool {
     match value {
         Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {
@@ -118,7 +118,7 @@ struct SeenKeyPaths<'v> {
 }
 
 impl<'v> SeenKeyPaths<'v> {
-    /// Adds all paths of a value, and returns whether any was new.
+    /// Adds all paths of a value, and returns whether any path was new.
     fn add(&mut self, value: &'v Value) -> bool {
         match value {
             Value::Object(fields) => fields.iter().fold(false, |is_new, (key, field)| {

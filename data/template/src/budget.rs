@@ -2,13 +2,12 @@
 //! that it reads.
 //!
 //! A template comes with a model, so it is untrusted input: ten lines that double a string fill the
-//! memory. The engine limits its own steps (fuel). The cost of a single step is charged here by
-//! every operator, filter, method and test of `python`. The counters are thread-local, because a
+//! memory. The engine limits its own steps (fuel). Every operator, filter, method and test of
+//! `python` charges the cost of a single step here. The counters are thread-local, because a
 //! rendering runs on one thread, and a comparison deep inside a sort cannot receive them as an
-//! argument.
-//! Containers of containers are kept until the rendering ends, and are then dropped newest first.
-//! Otherwise, dropping a list nested forty thousand levels deep would recurse forty thousand times,
-//! and namespaces that contain themselves would never be dropped.
+//! argument. Containers of containers are kept until the rendering ends, and are then dropped
+//! newest first. Otherwise, dropping a list nested forty thousand levels deep would recurse forty
+//! thousand times, and namespaces that contain themselves would never be dropped.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -40,13 +39,13 @@ thread_local! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("chat template, line {line}: {exceeded}")]
 pub struct TemplateBudgetError {
-    /// Line of the template, from 1; 0 when unknown.
+    /// Line of the template, from 1; 0 if unknown.
     pub line: usize,
-    /// The excess and the limit.
+    /// The exceeded limit and by how much it is exceeded.
     pub exceeded: Exceeded,
 }
 
-/// Remedy for text that is too long because of its row.
+/// What to do if the text is too long because of its row.
 const SHORTER_ROW: &str = "shorten the row, or remove it";
 
 /// The value that exceeds a limit, and the limit.
@@ -59,7 +58,7 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
-    /// `excess` exceeds `limit`, whose constant is called `constant`.
+    /// Creates the message that `excess` is above `limit`, whose constant is called `constant`.
     pub(super) fn new(excess: String, limit: String, constant: &'static str) -> Self {
         Self {
             excess,
@@ -209,8 +208,8 @@ pub(super) fn keep_namespace(namespace: Arc<Namespace>) {
     NAMESPACES.with_borrow_mut(|namespaces| namespaces.push(namespace));
 }
 
-/// Returns an index for these values among all those passed to `loop.changed` so far; equal values
-/// have the same index.
+/// Returns an index for these values. Equal values have the same index, for all values passed to
+/// `loop.changed` so far.
 pub(super) fn index_of_values(values: Vec<Value>) -> Result<usize, Error> {
     LOOP_VALUES.with_borrow_mut(|known_values| {
         // The latest values are the most likely to be repeated.
@@ -225,8 +224,9 @@ pub(super) fn index_of_values(values: Vec<Value>) -> Result<usize, Error> {
     })
 }
 
-/// Counts the work of all renderings of one row, from zero. After the limit is reached, further
-/// renderings are refused before they begin; the code that started the count reports the reason.
+/// Counts the work of all renderings of one row, from zero. Once the limit is reached, further
+/// renderings of the row are refused before they begin. The code that started the count reports the
+/// reason.
 pub(super) struct RowRenderings(());
 
 impl RowRenderings {

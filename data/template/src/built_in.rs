@@ -1,4 +1,4 @@
-//! The built-in chat templates, and which of them fits a model.
+//! The built-in chat templates, and the choice of a template that fits a model.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::ChatTemplate;
 struct BuiltIn {
     name: &'static str,
     source: &'static str,
-    /// The strings that begin and end a turn in the models that the template is for.
+    /// The strings that begin and end a turn in the models for which the template is intended.
     marks: [&'static str; 2],
 }
 
@@ -35,8 +35,8 @@ const ALL: [BuiltIn; 4] = [
     },
 ];
 
-/// The built-in templates that an error recommends in place of a template without tools: the one
-/// with the same turn markers, or all of them if none matches.
+/// The built-in templates that an error recommends if a template does not render tools: the
+/// template with the same turn markers, or all of them if none matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replacement(Option<usize>);
 
@@ -44,16 +44,16 @@ impl Replacement {
     /// Recommends any of the built-in templates.
     pub const ANY: Self = Self(None);
 
-    /// Recommends a replacement for a template of this source.
+    /// Recommends a replacement for the template with this source.
     pub fn for_template(source: &str) -> Self {
         let has = |built_in: &BuiltIn| built_in.marks.iter().all(|mark| source.contains(mark));
         Self(ALL.iter().position(has))
     }
 }
 
-/// Returns the names of the built-in templates for a model, such as `"gemma-tools"`. `is_token`
-/// returns whether a string is a token of its vocabulary, and `is_stop` whether generation stops at
-/// it.
+/// Returns the names of the built-in templates that fit a model, such as `"gemma-tools"`.
+/// `is_token` returns whether a string is a token of the model's vocabulary, and `is_stop` whether
+/// generation stops at this token.
 pub fn built_in_for(
     is_token: impl Fn(&str) -> bool,
     is_stop: impl Fn(&str) -> bool,

@@ -8,7 +8,7 @@ use crate::message_fields::{MessageFieldError, refuse_part_switches};
 
 /// Joins the text parts with line breaks.
 ///
-/// Servers that pass a single string to templates do the same: vLLM
+/// Servers that pass a single string to templates join parts in the same way: vLLM
 /// (`vllm/entrypoints/chat_utils.py`, `_parse_chat_message_content_parts`) and llama.cpp
 /// (`common/chat.cpp`, `common_chat_msg::to_json_oaicompat`).
 ///

@@ -1,8 +1,8 @@
 //! A row's messages and tools, checked and normalized to one representation.
 //!
-//! The arguments of a tool call are always an object here. Files may also store them as a JSON
-//! string, which a template would quote a second time. That string is therefore parsed once,
-//! strictly, and must be an object.
+//! The arguments of a tool call are always an object here. Files may also store the arguments as a
+//! JSON string, which a template would quote a second time. Such a string is therefore parsed once,
+//! strictly, and must contain an object.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -65,7 +65,7 @@ pub struct ToolCall {
     pub name: String,
     /// Arguments by name, in the order of the data.
     pub arguments: Map<String, Value>,
-    /// Names of the arguments taken from earlier results; the user gave all others.
+    /// Names of the arguments taken from earlier results. The user gave all other arguments.
     pub derived: BTreeSet<String>,
 }
 
@@ -99,8 +99,8 @@ pub struct Message {
     pub content_values: Vec<ContentValue>,
     /// The calls of an assistant message.
     pub tool_calls: Vec<ToolCall>,
-    /// Loss weight of this turn from the data: 0 excludes it, 1 is the default; `None` if the data
-    /// has none. Only assistant messages have one.
+    /// Loss weight of this turn in the data: 0 excludes it, 1 is the default; `None` if the data
+    /// sets no weight. Only assistant messages have a weight.
     pub weight: Option<f32>,
     /// Any other field, such as `name` or `tool_call_id`, passed to the template unchanged.
     pub extra: Map<String, Value>,
@@ -139,7 +139,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Creates a conversation whose completion is its last message if that is an assistant message,
+    /// Creates a conversation. Its completion is the last message if that is an assistant message,
     /// and empty otherwise.
     pub fn new(messages: Vec<Message>) -> Self {
         let ends_with_answer = messages
@@ -248,8 +248,9 @@ fn parse_tool_calls(value: Option<&Value>, field: &str) -> Result<Vec<ToolCall>,
     }
 }
 
-/// Rejects `function_call` and `functions`, which OpenAI used before `tool_calls` and `tools`: no
-/// current template renders them, so a call would be trained on as an empty answer.
+/// Rejects `function_call` and `functions`, which OpenAI used before `tool_calls` and `tools`. No
+/// current template renders them, so the model would be trained on an empty answer instead of a
+/// call.
 ///
 /// Null and an empty list are accepted.
 pub fn reject_old_field_names(
@@ -303,7 +304,7 @@ fn parse_tool_call(value: &Value, field: &str) -> Result<ToolCall, TemplateError
     })
 }
 
-/// Accepts the names as an array, or as the keys of an object, as in trajectories.
+/// Accepts the names as an array, or as the keys of an object, which is the format of trajectories.
 fn parse_derived(
     value: Option<&Value>,
     arguments: &Map<String, Value>,
@@ -377,7 +378,7 @@ pub fn text_field<'a>(
     }
 }
 
-/// Creates an error for a missing field; `needed` names what the format requires.
+/// Creates an error for a missing field; `needed` lists the fields that the format requires.
 pub fn missing_field(field: &str, needed: &'static str) -> TemplateError {
     ReadError::missing(field, needed).into()
 }

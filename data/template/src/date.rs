@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use time::{Date, Month, OffsetDateTime, Time};
 
-/// A calendar date; templates that also print the time see midnight.
+/// A calendar date; a template that also prints the time prints midnight.
 ///
 /// Llama 3's templates begin each prompt with the date, so the same rows give different tokens
 /// tomorrow. A run therefore keeps its start date.
@@ -15,7 +15,7 @@ use time::{Date, Month, OffsetDateTime, Time};
 pub struct TemplateDate(Date);
 
 impl TemplateDate {
-    /// Today in the local time zone, or in UTC if that is unknown.
+    /// Today in the local time zone, or in UTC if the time zone is unknown.
     pub fn today() -> Self {
         let now = OffsetDateTime::now_local().unwrap_or_else(|_| OffsetDateTime::now_utc());
         Self(now.date())

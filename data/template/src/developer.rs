@@ -1,9 +1,9 @@
 //! The role `developer`, which few templates support.
 //!
 //! Support is tested by rendering: a template supports the role if it renders such a message, and
-//! renders it differently from an unknown role. Templates that print any role name would show the
-//! model an unfamiliar word, and others drop the message. Both get `system` instead, the former
-//! name of `developer`.
+//! renders it differently from a message with an unknown role. A template that prints any role name
+//! would show the model an unfamiliar word, and other templates drop the message. In both cases the
+//! message is rendered with the role `system`, the former name of `developer`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::values::MessageValues;
 use super::{ChatTemplate, GenerationPrompt};
 use crate::conversation::{Conversation, Message, Role};
 
-/// A role that no template supports, and strings that no template writes.
+/// A role that no template supports; below it, strings that no template writes.
 const UNKNOWN_ROLE: &str = "qvxzk";
 const INSTRUCTION: &str = "zqvinstructionkx";
 const QUESTION: &str = "zqvquestionkx";

@@ -69,7 +69,7 @@ pub enum TemplateError {
         reason: String,
     },
 
-    /// A value is declared to come from an earlier result, but the call has no such argument.
+    /// An argument is declared to come from an earlier result, but the call has no such argument.
     #[error("{field} names {argument:?}, which is not an argument of the call; correct the name")]
     UnknownArgument {
         /// Path of the name.
@@ -105,7 +105,8 @@ pub enum TemplateError {
         message: String,
     },
 
-    /// A chat template without tools refused a conversation with tools by `raise_exception`.
+    /// A chat template that renders no tools refused a conversation with tools by
+    /// `raise_exception`.
     #[error(
         "the chat template refuses the conversation: {message}; it renders no tools, but the row \
          has some: set data.chat_template to a template that renders them, such as {instead}"
@@ -117,7 +118,7 @@ pub enum TemplateError {
         instead: Replacement,
     },
 
-    /// A chat template failed while rendering.
+    /// A chat template failed while it was rendered.
     #[error(
         "chat template, line {line}: {reason}; check that the template supports these messages"
     )]
@@ -132,7 +133,7 @@ pub enum TemplateError {
     #[error(transparent)]
     TemplateBudget(#[from] TemplateBudgetError),
 
-    /// A chat template prints none, a list or any other value that is not a string.
+    /// A chat template prints `none`, a list or any other value that is not a string.
     #[error(
         "chat template, line {line}: it prints {kind}, which would put Python's representation \
          into the text; use `| tojson`, or give the message a content"
@@ -244,7 +245,7 @@ pub enum TemplateError {
     },
 }
 
-/// Shows the syntax of the fields that replaced older ones.
+/// Shows the syntax of the field that replaced an old field name.
 fn example_of(field: &str) -> &'static str {
     match field {
         "tool_calls" => "[{\"name\": ..., \"arguments\": {...}}]",
@@ -253,7 +254,7 @@ fn example_of(field: &str) -> &'static str {
 }
 
 impl TemplateError {
-    /// Adds the file of the error, unless it has one already.
+    /// Adds the file that has the error, unless the error already names a file.
     #[must_use]
     pub fn at(self, file: &str) -> Self {
         match self {
@@ -266,7 +267,7 @@ impl TemplateError {
         }
     }
 
-    /// Whether a file cannot be read, so no row is wrong.
+    /// Whether a file could not be read, in which case no row is wrong.
     pub fn is_system_error(&self) -> bool {
         matches!(self.fault(), Self::Read(error) if error.is_system_error())
     }

@@ -1,8 +1,8 @@
 //! Rewrites `{% generation %}` and `{% endgeneration %}`, which minijinja does not support.
 //!
-//! Hugging Face's tag only opens a scope. Here `{% with %}` opens the scope, and a variable prints
-//! the mark. Both remain block tags with the original white-space control, so the text around them
-//! is trimmed as in Jinja2.
+//! In Hugging Face's implementation, the tag only opens a scope. Here `{% with %}` opens the scope,
+//! and a variable prints the mark. Both remain block tags with the original white-space control, so
+//! the text around them is trimmed as in Jinja2.
 
 use std::sync::LazyLock;
 

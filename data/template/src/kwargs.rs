@@ -1,9 +1,9 @@
 //! Additional template variables such as `enable_thinking` (`chat_template_kwargs`), and the system
 //! message for conversations without one.
 //!
-//! They affect the training text as much as the template itself, so an exported template contains
-//! them as defaults: a server without these settings renders the trained text, and explicit
-//! settings override them.
+//! These variables affect the training text as much as the template itself, so an exported template
+//! contains them as defaults. A server without these settings then renders the text as in training,
+//! and explicit settings override the defaults.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -22,8 +22,8 @@ use crate::error::TemplateError;
 /// # Source
 ///
 /// transformers 5.23, `apply_chat_template` (its parameters, and the special tokens that it passes
-/// on) and `_compile_jinja_template`; Jinja2 3.1, `defaults.DEFAULT_NAMESPACE` and its reserved
-/// words.
+/// to the template) and `_compile_jinja_template`; Jinja2 3.1, `defaults.DEFAULT_NAMESPACE` and its
+/// reserved words.
 const RESERVED: [&str; 54] = [
     "messages",
     "tools",
@@ -154,8 +154,9 @@ impl ChatTemplate {
         Ok(self)
     }
 
-    /// Makes the exported template insert this system message if the messages do not begin with
-    /// one. Renderings by this type use only the given messages.
+    /// Makes the exported template insert this system message if the messages do not begin with a
+    /// system message. It does not change the renderings of this type, which use only the given
+    /// messages.
     #[must_use]
     pub fn with_served_system(self, text: Option<String>) -> Self {
         Self {
@@ -164,10 +165,10 @@ impl ChatTemplate {
         }
     }
 
-    /// Returns the template source for export: its variables and its system message are set at the
-    /// top, unless the caller sets them.
+    /// Returns the template source for export. Added lines at the top set the variables and the
+    /// system message, unless the caller sets them.
     ///
-    /// Those lines print nothing and end with a line break that belongs to their last tag
+    /// The added lines print nothing. They end with a line break that belongs to their last tag
     /// (`trim_blocks`), so the rest renders as at the beginning of a file.
     pub fn served_source(&self) -> String {
         let mut served = String::new();
@@ -230,8 +231,8 @@ impl ChatTemplate {
     }
 }
 
-/// Whether a variable is set from itself, as in `set x = x if x is defined else true`, which
-/// minijinja does not list as a read.
+/// Whether a variable is set from itself, as in `set x = x if x is defined else true`. minijinja
+/// does not list such a variable as read.
 fn is_set_from_itself(source: &str, name: &str) -> bool {
     static SET: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?s)\{%[-+]?\s*set\s+(\w+)\s*=(.*?)%\}").ok());

@@ -1,10 +1,10 @@
 //! Renders a conversation to the model's input text with the model's own chat template.
 //!
 //! Templates are written for Python's Jinja2 as configured by Hugging Face, and `python` adapts
-//! minijinja to it; golden tests compare the result with `transformers` byte for byte.
-//! Spans are found by rendering again with invisible marks around the content (`locate`), not by
-//! searching the text or counting tokens. A marked rendering is used only if it equals the plain
-//! one after the marks are removed.
+//! minijinja to it. Golden tests compare the result with `transformers` byte for byte. Spans are
+//! found by rendering again with invisible marks around the content (`locate`), not by searching
+//! the text or counting tokens. A marked rendering is used only if it equals the plain rendering
+//! after the marks are removed.
 //!
 //! ```
 //! use tooltune_template::{
@@ -162,8 +162,8 @@ impl ChatTemplate {
         })
     }
 
-    /// Sets the template's origin. An error names the origin if the template is wrong, but not if a
-    /// row is wrong.
+    /// Sets the template's origin. An error names the origin if the template is at fault, but not
+    /// if a row is at fault.
     #[must_use]
     pub fn with_origin(self, origin: &str) -> Self {
         Self {
@@ -235,8 +235,8 @@ impl ChatTemplate {
         )
     }
 
-    /// Renders the prompt as it occurs in training before an answer with only text: including the
-    /// empty thought, if the template writes one.
+    /// Renders the prompt as it occurs in training before an answer that has only text. If the
+    /// template writes an empty thought before such an answer, the prompt includes it.
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ impl ChatTemplate {
             .messages
             .push(Message::new(Role::Assistant, "0"));
         let with_answer = &*self.with_known_roles(&with_answer);
-        // Errors about the answer do not concern the prompt.
+        // Rendering the answer may fail although the prompt is fine, so ignore its errors.
         let answer_prompt = self
             .render(with_answer, GenerationPrompt::Omit)
             .and_then(|text| {

@@ -17,8 +17,8 @@ use crate::budgets::TOKENIZER_CONFIG_BYTES;
 use crate::error::TemplateError;
 
 impl ChatTemplate {
-    /// Compiles a model's `default` template together with its `tool_use` template for
-    /// conversations with tools, like [`ChatTemplate::new`] for a single one.
+    /// Compiles a model's `default` template together with its `tool_use` template, which is used
+    /// for conversations with tools. Otherwise like [`ChatTemplate::new`].
     ///
     /// # Errors
     ///
@@ -32,9 +32,9 @@ impl ChatTemplate {
     }
 
     /// Loads the template of a model directory: `chat_template.jinja` if it exists, otherwise
-    /// `chat_template` in `tokenizer_config.json`. If that has several named templates, `default`
-    /// is used, and `tool_use` for conversations with tools. Next to `chat_template.jinja`,
-    /// `tool_use` is a file in `additional_chat_templates`.
+    /// `chat_template` in `tokenizer_config.json`. If that field has several named templates,
+    /// `tool_use` is used for conversations with tools, and `default` for all others. If
+    /// `chat_template.jinja` exists, `tool_use` is a file in `additional_chat_templates`.
     ///
     /// Special tokens come from `tokenizer_config.json`, as strings or as added tokens.
     ///
@@ -89,9 +89,9 @@ impl ChatTemplate {
 /// Combines two templates into one that uses `tool_use` if there are tools, and `default`
 /// otherwise.
 ///
-/// The empty strings protect the white space at the borders, which a tag would strip; some engines
-/// that render exports do not support Jinja2's plus signs for that. As in Jinja2, the newline at
-/// the end of a file is not part of the template.
+/// The empty strings protect the white space at the borders, which a tag would strip. Jinja2's plus
+/// signs would also protect it, but some engines that render exports do not support them. As in
+/// Jinja2, the newline at the end of a file is not part of the template.
 fn combine(default: &str, tool_use: &str) -> String {
     let text = |source: &str| {
         let source = source.strip_suffix('\n').unwrap_or(source);

@@ -1,9 +1,9 @@
 //! Renders a conversation and locates its turns, contents and tool calls.
 //!
-//! The conversation is rendered a second time with marks around every piece. Removing them must
-//! give the plain text byte for byte; otherwise the next marking is tried. If none works, turns are
-//! still found by comparing renderings, but spans inside them are reported as lost.
-//! `turn_start` determines where a turn begins.
+//! The conversation is rendered a second time with marks around every piece. Without the marks,
+//! this rendering must equal the plain text byte for byte; otherwise the next marking is tried. If
+//! no marking works, turns are still found by comparing renderings, but spans inside them are
+//! reported as lost. `turn_start` determines where a turn begins.
 
 use std::collections::HashSet;
 
@@ -44,9 +44,10 @@ impl ChatTemplate {
     /// - as [`ChatTemplate::render`]
     /// - two assistant messages follow each other
     /// - a located turn does not begin with the template's generation prompt, apart from thoughts.
-    ///   For the first turn of the completion (for the last turn, if `turns` selects others) the
-    ///   whole prompt is compared, for other turns only the part after the previous message
-    /// - the template leaves out a thought in the content of a located turn, or adds another one
+    ///   For the first turn of the completion, the whole prompt is compared; if `turns` selects
+    ///   other turns, the same applies to the last of them. For all other turns, only the part
+    ///   after the previous message is compared
+    /// - the template leaves out a thought in the content of a located turn, or adds a thought
     /// - the template leaves out a part of a message whose turn is located
     /// - it leaves out the whole content of a system, user or tool message
     /// - it leaves out a call, or a call's name or arguments, in any message
@@ -61,7 +62,7 @@ impl ChatTemplate {
         let conversation = &*self.with_known_roles(conversation);
         let _renderings = RowRenderings::start();
         let rendered = self.render_and_locate(conversation, turns);
-        // A rendering refused by the work limit looks like one that the template refuses.
+        // A rendering refused by the work limit looks like a rendering refused by the template.
         if budget::is_row_budget_spent() {
             Err(TurnError::TooManyRenderings.into())
         } else {
@@ -156,8 +157,8 @@ impl SelectedTurns {
     }
 }
 
-/// Rejects two consecutive assistant messages: the end of the first would be trained on as the end
-/// of the turn, and the model would never write the second.
+/// Rejects two consecutive assistant messages. The end of the first message would be trained on as
+/// the end of the turn, and the model would never write the second.
 fn check_alternating_roles(conversation: &Conversation) -> Result<(), TemplateError> {
     let is_assistant = |message: &Message| message.role == Role::Assistant;
     let mut pairs = conversation.messages.windows(2);
@@ -167,7 +168,7 @@ fn check_alternating_roles(conversation: &Conversation) -> Result<(), TemplateEr
     }
 }
 
-/// The full rendering with its marks, and the data to render prefixes the same way.
+/// The full rendering with its marks, and the data for rendering prefixes in the same way.
 pub(super) struct MarkedRendering<'a> {
     pub(super) template: &'a ChatTemplate,
     pub(super) conversation: &'a Conversation,
@@ -194,7 +195,7 @@ impl<'a> MarkedRendering<'a> {
             let marked_text = template.execute(conversation, messages, GenerationPrompt::Omit);
             let is_too_much =
                 |error: &TemplateError| matches!(error.fault(), TemplateError::TemplateBudget(_));
-            // Another marking would take as long.
+            // Another marking would also exceed the limit.
             if marked_text.as_ref().is_err_and(is_too_much) {
                 break;
             }
@@ -332,8 +333,8 @@ impl<'a> MarkedRendering<'a> {
             .unwrap_or(self.full.text.len())
     }
 
-    /// Returns the text that the template writes after the conversation if another message follows:
-    /// a tool result after calls, a user message after an answer.
+    /// Returns the text that the template writes after the conversation if another message follows.
+    /// This message is a tool result after calls, and a user message after an answer.
     fn next_turn(&self, last: Option<&Turn>) -> Option<String> {
         let n_messages = self.conversation.messages.len();
         let turn = last.filter(|turn| turn.message + 1 == n_messages)?;
@@ -367,8 +368,8 @@ impl<'a> MarkedRendering<'a> {
         Some(next.to_owned())
     }
 
-    /// Compares the full text with the text after the last mark of `beginning`; `None` if the full
-    /// text lacks that mark.
+    /// Compares the end of `beginning`, from its last mark, with the full text from the same mark.
+    /// `None` if the full text lacks that mark.
     pub(super) fn compare_after_last_mark<'t>(
         &self,
         beginning: &'t TextWithMarks,
@@ -415,10 +416,10 @@ impl<'a> MarkedRendering<'a> {
     }
 
     /// Rejects a thought in the text of a message if the template leaves it out, or writes another
-    /// one before it.
+    /// thought before it.
     fn check_thoughts(&self, message: usize) -> Result<(), TemplateError> {
         let content = self.conversation.messages[message].content.as_deref();
-        // Most messages have none, and finding the text before a message requires a rendering.
+        // Most messages have no thought, and finding the text before one requires a rendering.
         let content = content.filter(|content| thought::has_thought_tags(content));
         let is_content = |mark: &&Mark| {
             let piece = self.table.piece(mark.number);
@@ -476,7 +477,7 @@ impl<'a> MarkedRendering<'a> {
         is_marked && self.unmarked_kinds(message).iter().all(is_content)
     }
 
-    /// Returns the kinds of a message's marked pieces that have no mark in the text.
+    /// Returns the kinds of those marked pieces of a message that have no mark in the text.
     fn unmarked_kinds(&self, message: usize) -> Vec<SpanKind> {
         self.found.unmarked_kinds(&self.table, message).collect()
     }
@@ -528,8 +529,8 @@ impl<'a> MarkedRendering<'a> {
         (spans, lost)
     }
 
-    /// Returns the argument values in a message's text, which is rendered at `start..end`; `None`
-    /// if the template changed that text, because the values could then be anywhere.
+    /// Returns the argument values in a message's text, which is rendered at `start..end`. `None`
+    /// if the template changed that text, because the positions of the values are then unknown.
     fn content_values(&self, message: usize, start: usize, end: usize) -> Option<Vec<Span>> {
         let message_values = &self.conversation.messages[message].content_values;
         if message_values.is_empty() {
@@ -537,7 +538,7 @@ impl<'a> MarkedRendering<'a> {
         }
         let content = self.conversation.messages[message].content.as_deref()?;
         let rendered = &self.full.text[start..end];
-        // The marks surround all of the content, or exclude its outer white space.
+        // The marks surround the whole content, or the content without its outer white space.
         let n_before = match content == rendered {
             true => 0,
             false if content.trim() == rendered => content.len() - content.trim_start().len(),
@@ -564,7 +565,7 @@ impl<'a> MarkedRendering<'a> {
     }
 }
 
-/// Returns a kind and the more general kind of the same bytes.
+/// Returns a kind, and then the more general kind that covers the same bytes.
 fn with_general(kind: SpanKind) -> impl Iterator<Item = SpanKind> {
     let general = match kind {
         SpanKind::FixedArgumentValue | SpanKind::DerivedArgumentValue => {

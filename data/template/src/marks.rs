@@ -1,8 +1,8 @@
 //! Invisible marks around pieces of a conversation, and their removal.
 //!
-//! A mark is a private-use character for its type, followed by four that encode its number. The
-//! numbers make every mark unique, so each mark identifies its piece and message even if the
-//! template repeats, drops or reorders pieces.
+//! A mark is a private-use character for its type, followed by four characters that encode its
+//! number. The numbers make every mark unique, so each mark identifies its piece and message even
+//! if the template repeats, drops or reorders pieces.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ const LITERAL_CLOSE: char = '\u{10FF03}';
 const GENERATION_OPEN: &str = "\u{10FF04}";
 const GENERATION_CLOSE: &str = "\u{10FF05}";
 
-/// The strings that a template prints at its generation tags while marks are on.
+/// The strings that a template prints at its generation tags if pieces are marked.
 pub(super) const GENERATION: [&str; 2] = [GENERATION_OPEN, GENERATION_CLOSE];
 
 /// Whether a character is reserved for marks and must not occur in data.
@@ -95,7 +95,7 @@ impl MarkIndex {
         marks
     }
 
-    /// Returns the kinds of a message's pieces that have no mark in the text.
+    /// Returns the kinds of those pieces of a message that have no mark in the text.
     pub(super) fn unmarked_kinds(
         &self,
         table: &MarkTable,
@@ -112,7 +112,7 @@ impl MarkIndex {
 }
 
 impl MarkTable {
-    /// Surrounds a string with marks; `None` once the numbers run out.
+    /// Surrounds a string with marks; `None` if all numbers are used.
     pub(super) fn surround(&mut self, piece: Piece, text: &str) -> Option<String> {
         let number = self.add_piece(piece)?;
         Some(format!("{OPEN}{number}{text}{CLOSE}{number}"))
@@ -160,7 +160,7 @@ pub(super) struct MarkedText<'t> {
     pub(super) is_literal: bool,
 }
 
-/// Splits a string that is surrounded by one pair of marks; `None` for any other.
+/// Splits a string that is surrounded by one pair of marks; `None` for any other string.
 pub(super) fn split(text: &str) -> Option<MarkedText<'_>> {
     const N_BYTES: usize = 4 * (1 + N_DIGITS as usize);
     let (open, rest) = text.split_at_checked(N_BYTES)?;

@@ -1,9 +1,9 @@
-//! The message fields other than text and calls: which of them control training, and which are
-//! probably misspelled.
+//! The message fields other than text and calls. This module decides which fields control training
+//! and which are probably misspelled.
 //!
-//! A field name that is one letter away from a known one is an error. Other unknown fields are
-//! allowed, because templates read custom fields. But `trian` would be passed to a template that
-//! ignores it, and the turn would be trained on against the file's setting.
+//! A field name that is one letter away from a known name is an error. Other unknown fields are
+//! allowed, because templates read custom fields. Without the error, `trian` would be passed to a
+//! template that ignores it, and the turn would be trained on although the file excludes it.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -23,7 +23,7 @@ const SWITCHES: [&str; 4] = ["train", "training", "loss", "weight"];
 /// Axolotl's fields that select the trained parts of a content by offsets.
 const PARTS: [&str; 2] = ["train_detail", "training_detail"];
 
-/// Field names for an assistant's reasoning, the standard one first.
+/// Names of the field for an assistant's reasoning, starting with the standard name.
 ///
 /// # Source
 ///
@@ -128,7 +128,7 @@ pub enum MessageFieldError {
         called: String,
     },
 
-    /// The result of a call has an id that no call before it has.
+    /// The result of a call has an id that no earlier call has.
     #[error(
         "{field} is {id:?}, and no call before it has that id; the calls before it have {calls}. Give the \
          result the id of its call, or remove {field}"
@@ -185,7 +185,7 @@ pub fn turn_weight(
         } else {
             on = Some(name)
         }
-        // `true` includes the turn; a number in a different field is its weight.
+        // `true` includes the turn; a number in another field is the weight of the turn.
         weight = match (weight, name) {
             (Some(earlier), "train" | "training" | "loss") if switch_weight == 1.0 => Some(earlier),
             _ => Some(switch_weight),
@@ -199,8 +199,8 @@ pub fn turn_weight(
     }
 }
 
-/// Rejects fields that control training for a part of a content, as in Axolotl's format: the parts
-/// are joined to one text, and its turn has one weight.
+/// Rejects fields that control training for a part of a content, as in Axolotl's format. The parts
+/// are joined into one text, whose turn has one weight.
 ///
 /// # Errors
 ///
@@ -242,7 +242,7 @@ fn read_switch(name: &str, value: &Value, field: &str) -> Result<f32, TemplateEr
 ///
 /// # Errors
 ///
-/// - a name is one letter away from a known one
+/// - a name is one letter away from a known name
 /// - reasoning is neither a string nor a list of text parts
 /// - two reasoning fields differ
 pub fn for_template(
@@ -286,7 +286,7 @@ pub fn for_template(
     Ok(others)
 }
 
-/// Returns reasoning as a string: templates test for a string, and drop anything else.
+/// Returns reasoning as a string, because templates test for a string and drop any other value.
 fn reasoning_text(value: &Value, field: &str) -> Result<String, TemplateError> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -298,14 +298,14 @@ fn reasoning_text(value: &Value, field: &str) -> Result<String, TemplateError> {
     }
 }
 
-/// Returns the known field that a name differs from by one letter, or only by case or hyphens.
+/// Returns the known field that differs from a name by one letter, or only by case or hyphens.
 fn similar_field(name: &str) -> Option<&'static str> {
     let known_fields = || {
         let all = SWITCHES.into_iter().chain(PARTS);
         all.chain(REASONING).chain(OTHERS)
     };
-    // No known name is this long, and the distance takes time proportional to the product of the
-    // lengths.
+    // Skip long names: no known name is this long, and the time to compute the distance is
+    // proportional to the product of the lengths.
     if name.len() > 30 || known_fields().any(|exact| exact == name) {
         return None;
     }

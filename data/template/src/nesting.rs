@@ -1,9 +1,9 @@
 //! Limits of a template before compilation: its length, its depth, and the size of its literals.
 //!
-//! The engine's parser, its compiler and the drop of its syntax trees recurse over the levels of
-//! an expression, and a chain of operators is as deep as it is long. Depth is therefore counted on
-//! the tokens, before there is a tree. Constant expressions are evaluated at compile time, before
-//! any other limit applies.
+//! The engine's parser, its compiler and the drop of its syntax trees recurse over the levels of an
+//! expression. A chain of operators has as many levels as operators. Depth is therefore computed
+//! from the tokens, before there is a tree. Constant expressions are evaluated at compile time,
+//! before any other limit applies.
 
 use minijinja::Value;
 use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Macro, Stmt};
@@ -64,12 +64,12 @@ pub(super) fn check_nesting(source: &str, syntax: SyntaxConfig) -> Result<(), Te
     Ok(())
 }
 
-/// Computes an upper bound on the depth of an expression's tree: its tokens since the last comma,
-/// including those of closed brackets.
+/// Computes an upper bound on the depth of an expression's tree: the number of its tokens since the
+/// last comma, including the tokens of closed brackets.
 #[derive(Debug)]
 struct Depth {
-    /// For each open bracket, the tokens since its last comma, and the maximum between its earlier
-    /// commas.
+    /// For each open bracket, the number of tokens since its last comma, and the largest such
+    /// number between its earlier commas.
     open: Vec<(usize, usize)>,
 }
 

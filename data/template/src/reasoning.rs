@@ -1,8 +1,8 @@
 //! Whether a template renders the reasoning of assistant messages.
 //!
 //! Templates keep all reasoning, only the reasoning after the last question (Qwen3), or none
-//! (Qwen2.5, Llama 3). As in `rendering_checks`, the text is not searched: the reasoning is changed
-//! and the conversation rendered again.
+//! (Qwen2.5, Llama 3). As in `rendering_checks`, the text is not searched. Instead, the reasoning
+//! is changed and the conversation rendered again.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ use super::budget::is_row_budget_spent;
 use crate::conversation::{Conversation, Message, Role};
 use crate::message_fields::REASONING;
 
-/// End of a thought at the start of a content.
+/// The tag that ends a thought at the start of a content.
 const END_OF_THOUGHT: &str = "</think>";
 
 impl ChatTemplate {
-    /// Returns the assistant messages with reasoning, in a field or between `<think>` and
-    /// `</think>` in the content, that is missing entirely from `text`, the rendering of the whole
-    /// conversation.
+    /// Returns the assistant messages whose reasoning is completely missing from `text`, the
+    /// rendering of the whole conversation. Reasoning is in a field, or between `<think>` and
+    /// `</think>` in the content.
     pub(super) fn without_reasoning(&self, conversation: &Conversation, text: &str) -> Vec<usize> {
         let is_left_out = |message: usize| {
             let changes = [change_field, change_thought];
@@ -36,7 +36,7 @@ impl ChatTemplate {
     }
 }
 
-/// Replaces the reasoning field of a message; false if it has none.
+/// Replaces the reasoning field of a message; returns false if the message has none.
 fn change_field(message: &mut Message) -> bool {
     let mut is_changed = false;
     for name in REASONING {
@@ -58,7 +58,7 @@ fn change_field(message: &mut Message) -> bool {
     is_changed
 }
 
-/// Replaces the thought at the start of a message's content; false if it has none.
+/// Replaces the thought at the start of a message's content; returns false if there is none.
 fn change_thought(message: &mut Message) -> bool {
     let Some((before, after)) = message
         .content

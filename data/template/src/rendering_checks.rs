@@ -1,7 +1,7 @@
 //! Detects parts of a conversation that a template silently leaves out.
 //!
-//! Searching the text would not work: a template may move, trim, quote or number its input.
-//! Instead the part in question is changed and the conversation rendered again. If the text is the
+//! Searching the text would not work, because a template may move, trim, quote or number its input.
+//! Instead, the part in question is changed and the conversation rendered again. If the text is the
 //! same, the model would never see that part.
 
 use serde_json::{Map, json};
@@ -16,7 +16,7 @@ impl ChatTemplate {
     /// Rejects tools and documents that leave no trace in `text`, the rendering of the whole
     /// conversation.
     ///
-    /// This is checked for every row, because a template may render them conditionally.
+    /// Every row is checked, because a template may render these lists conditionally.
     pub(super) fn check_lists_rendered(
         &self,
         conversation: &Conversation,
@@ -49,7 +49,7 @@ impl ChatTemplate {
         prompt.messages.truncate(conversation.prompt().len());
         let prompt = &*self.with_known_roles(&prompt);
         let messages = MessageWriter::without_marks().messages(&prompt.messages);
-        // A template may fail on a conversation without its last question; that is not reported.
+        // A template may fail on a conversation without its last question. This is not reported.
         match self.execute(prompt, messages, GenerationPrompt::Omit) {
             Ok(text) => self.check_lists_rendered(prompt, &text),
             Err(_) => Ok(()),
@@ -58,8 +58,8 @@ impl ChatTemplate {
 
     /// Rejects system, user and tool messages whose whole content is missing from `text`.
     ///
-    /// `is_found` marks the messages whose marks were found. The others are changed and rendered
-    /// again: some templates parse a tool result as a number, which removes marks.
+    /// `is_found` is true for messages whose marks were found. The other messages are changed and
+    /// rendered again, because some templates parse a tool result as a number, which removes marks.
     pub(super) fn check_prompt_messages_rendered(
         &self,
         conversation: &Conversation,
@@ -76,7 +76,7 @@ impl ChatTemplate {
                 break;
             }
             let mut changed = conversation.clone();
-            // One repeated digit, so that any part of a content that the template extracts
+            // Use one repeated digit: any part of a content that the template extracts then
             // changes, or the rendering fails.
             let other = if content == "0" { "1" } else { "0" };
             changed.messages[message].content = Some(other.to_owned());
@@ -92,9 +92,9 @@ impl ChatTemplate {
 
     /// Rejects tool calls in any message whose name or arguments are missing from `text`.
     ///
-    /// `is_found` marks the messages for which the marks of all call parts were found. The calls of
-    /// the others are changed and rendered again: some templates compute with arguments, which
-    /// removes marks.
+    /// `is_found` is true for messages for which the marks of all call parts were found. The calls
+    /// of the other messages are changed and rendered again, because some templates compute with
+    /// arguments, which removes marks.
     pub(super) fn check_calls_rendered(
         &self,
         conversation: &Conversation,
@@ -115,7 +115,8 @@ impl ChatTemplate {
                     self.is_same_text(&changed, text)
                 };
                 let lacks_name = is_same_with(rename);
-                // A single change could be invisible if the template skips nulls or keys.
+                // Change the arguments twice, because one change is invisible if the template
+                // skips nulls or keys.
                 let lacks_arguments = !given.arguments.is_empty()
                     && is_same_with(|call| call.arguments.clear())
                     && is_same_with(replace_arguments);
@@ -136,8 +137,8 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// Explains a failed rendering by its cause if a message has only calls and the template does
-    /// not support calls: it then reads the missing content.
+    /// If a message has only calls and the template does not support calls, the template reads the
+    /// missing content and fails. Replaces such an error by its cause.
     pub(super) fn explain_failure(
         &self,
         conversation: &Conversation,
@@ -183,7 +184,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Whether the conversation has tools but the template never mentions any.
+    /// Whether the conversation has tools but the template never mentions tools.
     fn is_without_tools(&self, conversation: &Conversation) -> bool {
         let has_tools =
             |message: &Message| message.role == Role::Tool || !message.tool_calls.is_empty();

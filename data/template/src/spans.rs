@@ -19,12 +19,12 @@ pub enum SpanKind {
     /// A key at any depth of a tool call's arguments, without quotes.
     ToolCallArgumentKey,
     /// A scalar at any depth of a call's arguments, in the template's own format or in the text of
-    /// a message: a string without its quotes, or the whole literal otherwise. An empty string has
-    /// no span.
+    /// a message. The span of a string excludes its quotes; any other literal is covered whole. An
+    /// empty string has no span.
     ToolCallArgumentValue,
-    /// An argument value that the user gave; the same bytes also have a span of the previous kind.
+    /// An argument value that the user gave. The same bytes also have an argument value span.
     FixedArgumentValue,
-    /// An argument value from an earlier result; the same bytes also have an argument value span.
+    /// An argument value from an earlier result. The same bytes also have an argument value span.
     DerivedArgumentValue,
     /// The text of a system, user or tool message.
     PromptContent,
@@ -94,7 +94,7 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// Returns the selected assistant messages, trained on or not.
+    /// Returns the selected assistant messages, whether or not they are trained on.
     pub fn messages(self, conversation: &Conversation) -> Vec<usize> {
         let mut found: Vec<usize> = (0..conversation.messages.len())
             .filter(|&idx| conversation.messages[idx].role == Role::Assistant)
@@ -106,7 +106,8 @@ impl Turns {
         found
     }
 
-    /// Returns the located and trained turn whose prompt must be a prefix of the training text.
+    /// Returns the trained turn among the located turns whose prompt must be a prefix of the
+    /// training text.
     pub fn strict_turn<T: Copy>(self, located: &[T]) -> Option<T> {
         match self {
             Self::Completion => located.first().copied(),
@@ -124,8 +125,8 @@ pub enum TurnBegin {
     /// The generation prompt with an empty thought, such as `<think>\n\n</think>\n\n`, which the
     /// template writes and the model does not.
     EmptyThought,
-    /// The turn's opening text, without the thought that the generation prompt opens: templates
-    /// drop the thoughts of earlier turns, and some drop those of every turn.
+    /// The turn's opening text without the thought that the generation prompt opens. Templates drop
+    /// the thoughts of earlier turns, and some drop the thoughts of every turn.
     DroppedThought,
     /// The text up to the template's generation tag.
     GenerationTag,
@@ -136,7 +137,7 @@ pub enum TurnBegin {
 pub struct Turn {
     /// Index of the message, from 0.
     pub message: usize,
-    /// Weight of its tokens before `mask.weights`; 0 only with [`Turns::WithUntrained`].
+    /// Weight of the turn's tokens before `mask.weights`; 0 only with [`Turns::WithUntrained`].
     pub weight: f32,
     /// First byte of the turn.
     pub start: usize,
@@ -157,9 +158,9 @@ pub struct RenderedText {
     /// The training text, equal to [`ChatTemplate::render`](super::ChatTemplate::render) without a
     /// generation prompt, until `end_turns` appends to it.
     pub text: String,
-    /// Spans in the order of their starts; turns only if requested.
+    /// Spans in the order of their starts; turns are included only if requested.
     pub spans: Vec<Span>,
-    /// Kinds of which at least one span could not be located, because the template trims,
+    /// Kinds with at least one span that could not be located, because the template trims,
     /// measures, slices or compares the text; empty for ordinary templates.
     pub lost: Vec<SpanKind>,
     /// Selected messages that the data excludes from training.
@@ -170,19 +171,19 @@ pub struct RenderedText {
     /// The turns of the assistant.
     pub turns: Vec<Turn>,
     /// The text that the template would write after the last message if another message followed;
-    /// only if the last message is a located turn.
+    /// present only if the last message is a located turn.
     pub next_turn: Option<String>,
     /// The stop token appended to the text.
     pub appended: Option<String>,
 }
 
 impl RenderedText {
-    /// Extends turns without an end-of-turn token by the start of the next turn, as for GLM-4.x,
-    /// where `<|user|>` and `<|observation|>` are stop tokens: the stop token then belongs to the
-    /// turn before it. After the last turn it is appended to the text.
+    /// If a turn has no end-of-turn token, extends it by the start of the next turn. In GLM-4.x,
+    /// for example, `<|user|>` and `<|observation|>` are stop tokens; such a token then belongs to
+    /// the turn before it. After the last turn, the token is appended to the text.
     ///
     /// `stop_tokens` are the strings of the tokens that end generation. A turn whose end already
-    /// contains one does not change.
+    /// contains such a token does not change.
     pub fn end_turns(&mut self, stop_tokens: &[String]) {
         for turn in &mut self.turns {
             let end_text = self.text.get(turn.content_end..turn.end);

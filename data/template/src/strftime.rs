@@ -26,7 +26,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Formats `moment`; the error is an unknown directive.
+/// Formats `moment`. The error is the unknown directive.
 pub(super) fn strftime(moment: OffsetDateTime, format: &str) -> Result<String, char> {
     let mut text = String::new();
     let mut characters = format.chars();

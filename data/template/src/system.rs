@@ -14,7 +14,7 @@ impl Conversation {
         is_system.then_some(text)
     }
 
-    /// Inserts this system message at the start, unless the conversation has one there.
+    /// Inserts this system message at the start, unless the conversation already starts with one.
     #[must_use]
     pub fn with_system(mut self, text: &str) -> Self {
         if self.system().is_none() {
@@ -28,8 +28,8 @@ impl Conversation {
 impl ChatTemplate {
     /// Returns the default system message that the template writes for a conversation without one.
     ///
-    /// The position of the default is found by rendering a conversation with a system message. A
-    /// template that fails on such a message, or prints it elsewhere, has no default.
+    /// The position of the default is found by rendering a conversation with a system message. If
+    /// the template fails on such a message or prints it in another position, it has no default.
     pub fn default_system(&self, conversation: &Conversation) -> Option<String> {
         let render = |conversation: &Conversation| {
             let text = self.render(conversation, GenerationPrompt::Omit);

@@ -217,7 +217,7 @@ fn the_answer_begins_where_the_generation_prompt_ends_in_every_family() {
 
 const WITHOUT_TOOLS: [&str; 4] = ["llama2", "llama3", "smollm2", "vicuna"];
 
-/// Llama's and Vicuna's templates silently drop the calls, or the text next to a call.
+/// Llama's and Vicuna's templates silently drop either the calls or the text next to a call.
 fn assert_renders_only_a_part(template: &str, case: &str) {
     let drops_calls = WITHOUT_TOOLS.contains(&template);
     let drops_text = template.starts_with("llama3_") && case == "call_with_content";

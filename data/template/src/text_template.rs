@@ -28,7 +28,7 @@ impl PartialEq for TextTemplate {
 }
 
 impl TextTemplate {
-    /// Compiles a template file, which must read exactly the variables `names`.
+    /// Compiles a template file, which must read all variables in `names` and no others.
     ///
     /// # Errors
     ///
@@ -42,7 +42,8 @@ impl TextTemplate {
         Self::new(&source, &path.display().to_string(), names)
     }
 
-    /// Compiles a template, which must read exactly the variables `names`; errors name `origin`.
+    /// Compiles a template, which must read all variables in `names` and no others. Errors name
+    /// `origin`.
     ///
     /// # Errors
     ///

@@ -39,8 +39,8 @@ pub(super) fn has_thought_tags(source: &str) -> bool {
     TAGS.iter().any(|tags| source.contains(tags.close))
 }
 
-/// Whether text only turns thinking on or off in a generation prompt: an opening tag, a closing
-/// tag, both, or white space.
+/// Whether the text in a generation prompt only turns thinking on or off: it is an opening tag, a
+/// closing tag, both, or white space.
 pub(super) fn is_frame(text: &str) -> bool {
     let text = text.trim();
     text.is_empty()
@@ -50,12 +50,12 @@ pub(super) fn is_frame(text: &str) -> bool {
         })
 }
 
-/// Length of an empty thought at the end of `before` and the start of `after`, in bytes of `after`.
+/// An empty thought that may begin at the end of `before`. Lengths are in bytes of `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EmptyThought {
-    /// Up to and including its closing tag.
+    /// Length up to and including the closing tag.
     pub(super) closed: usize,
-    /// Including the white space after the closing tag.
+    /// Length up to and including the white space after the closing tag.
     pub(super) end: usize,
 }
 
@@ -76,7 +76,8 @@ pub(super) fn empty_thought(before: &str, after: &str) -> Option<EmptyThought> {
     })
 }
 
-/// Returns the white space after the thought that a prompt closes at its end.
+/// Returns the white space after a closed thought at the end of a prompt; `None` if the prompt does
+/// not end with one.
 pub(super) fn space_after_closed_thought(prompt: &str) -> Option<&str> {
     let closed = prompt.trim_end();
     let is_closed = TAGS.iter().any(|tags| closed.ends_with(tags.close));
@@ -93,10 +94,10 @@ pub(super) enum ThoughtComparison {
     Added(&'static str),
 }
 
-/// Compares the thoughts of a content with those in the rendered turn, including the turn's opening
-/// text.
+/// Compares the thoughts of a content with the thoughts in the rendered turn, including the turn's
+/// opening text.
 ///
-/// Closing tags are counted, because generation prompts supply opening ones.
+/// Closing tags are counted, because generation prompts may contain the opening tags.
 pub(super) fn compare_thoughts(content: &str, rendered: &str) -> ThoughtComparison {
     for Tags { open, close } in &TAGS {
         let n_given = content.matches(close).count();

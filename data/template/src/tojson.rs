@@ -22,7 +22,7 @@ enum KeyOrder {
     Sorted,
 }
 
-/// Nesting depth of a part of the value.
+/// Nesting depth of the current part of the value.
 #[derive(Clone, Copy, Default)]
 struct Nesting {
     level: Level,

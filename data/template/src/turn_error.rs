@@ -33,7 +33,7 @@ pub enum TurnError {
         tag: &'static str,
     },
 
-    /// The template writes its own thought before the one in the text of a message.
+    /// The template writes a thought before the thought in the text of a message.
     #[error(
         "message {message} has a thought in its content ({tag}), and the chat template writes \
          another one before it; move the thought from content to reasoning_content"

@@ -1,11 +1,11 @@
-//! Finds where a turn begins, which is where supervision begins.
+//! Finds the start of a turn, where supervision begins.
 //!
 //! At inference the model sees the generation prompt of the messages before the turn, so the first
-//! supervised token is the first one after that prompt. Templates with thoughts write a different
-//! text in training: an empty thought before an answer that has none, and no thought in earlier
-//! turns, although their prompt opens one. An empty thought belongs to the template, not to the
-//! model. If the text leaves out the thought that the prompt opens, the turn begins after the text
-//! that both share.
+//! supervised token is the first token after that prompt. Templates with thoughts write a different
+//! text in training. They write an empty thought before an answer that has none. They write no
+//! thought in earlier turns, although the prompt of these turns opens one. An empty thought belongs
+//! to the template, not to the model. If the text leaves out the thought that the prompt opens, the
+//! turn begins after the part that text and prompt share.
 
 use std::cell::OnceCell;
 
@@ -58,14 +58,14 @@ impl<'t> PrefixComparison<'t> {
         Self { n_same, ..self }
     }
 
-    /// Returns where the full text departs from the prefix, if the rest of the prefix is only the
-    /// frame of a thought.
+    /// Returns the position where the full text differs from the prefix, if the rest of the prefix
+    /// only opens or closes a thought.
     fn end_before_thought(&self) -> Option<usize> {
         let is_frame = self.tail.get(self.n_same..).is_some_and(thought::is_frame);
         is_frame.then_some(self.from + self.n_same)
     }
 
-    /// Whether the full text and the prefix are identical up to here.
+    /// Whether the full text and the prefix are identical up to the end of the common part.
     fn is_same_from_start(&self, full: &str, beginning: &str) -> bool {
         let n_left = self.tail.len() - self.n_same;
         full.get(..self.from + self.n_same) == beginning.get(..beginning.len() - n_left)
@@ -78,7 +78,7 @@ impl MarkedRendering<'_> {
     /// # Errors
     ///
     /// - the template refuses the messages before the turn with a generation prompt
-    /// - the full text does not continue as the generation prompt does, except for thoughts
+    /// - the full text does not continue with the generation prompt, except for thoughts
     pub(super) fn turn_start(&self, message: usize) -> Result<TurnStart, TemplateError> {
         let prompt = |thinking| self.prompt(message, thinking);
         let full = &self.full.text;
@@ -121,8 +121,8 @@ impl MarkedRendering<'_> {
         }
     }
 
-    /// Returns the end of the text that a prompt and the full text share, if the prompt then opens
-    /// a thought that the text leaves out.
+    /// Returns the end of the text that a prompt and the full text share, if the rest of the prompt
+    /// opens a thought that the full text leaves out.
     fn start_without_thought(&self, message: usize, prompt: &TextWithMarks) -> Option<TurnStart> {
         let comparison = self.compare_after_last_mark(prompt)?;
         let limit = self.first_mark(message, comparison.from);
@@ -134,8 +134,8 @@ impl MarkedRendering<'_> {
         })
     }
 
-    /// Whether the text before a turn equals the prompt at inference without the thoughts of
-    /// earlier turns, which templates leave out once the answer exists.
+    /// Whether the text before a turn equals the prompt at inference if the thoughts of earlier
+    /// turns are removed, which templates leave out once the answer exists.
     pub(super) fn is_prompt_without_thoughts(&self, message: usize) -> bool {
         let mut earlier_messages = self.conversation.messages[..message].to_vec();
         for earlier in &mut earlier_messages {
@@ -157,8 +157,8 @@ impl MarkedRendering<'_> {
             && comparison.is_same_from_start(&self.full.text, &prompt.text)
     }
 
-    /// Returns the start after the prompt with thinking off, if the full text continues it further
-    /// than `other`, but not beyond the start of the message's own text.
+    /// Returns the end of the prompt with thinking off, if the full text contains all of this
+    /// prompt. The end must be after `other`, but not after the start of the message's own text.
     fn start_without_thinking(
         &self,
         message: usize,
@@ -184,8 +184,9 @@ impl MarkedRendering<'_> {
         })
     }
 
-    /// Moves a start after an empty thought at that position, unless it belongs to the message's
-    /// own text. It skips as much white space as the prompt with thinking off has, or all of it.
+    /// If an empty thought follows the start, moves the start after it, unless the thought belongs
+    /// to the message's own text. Skips the same white space after it as the prompt with thinking
+    /// off has, or all white space if that prompt has none.
     fn skip_empty_thought<'o>(
         &self,
         message: usize,

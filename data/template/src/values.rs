@@ -21,7 +21,7 @@ pub(super) struct Marking {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     EveryRole,
-    /// All except tool results, which Mistral's templates parse as numbers if possible.
+    /// Every message except tool results, which Mistral's templates parse as numbers if possible.
     NotTools,
     Assistant,
 }
@@ -29,9 +29,9 @@ pub(super) enum Scope {
 /// Positions of the marks of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkPosition {
-    /// Around all of it.
+    /// Around the whole content.
     Around,
-    /// Inside its outer white space, so that a template can still trim it.
+    /// Inside the outer white space of the content, so that a template can still trim it.
     InsideWhiteSpace,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Arguments {
 }
 
 /// Converts messages for a template. Marks are numbered in message order, so a prefix of a
-/// conversation has the same marks as the whole.
+/// conversation has the same marks as the whole conversation.
 #[derive(Debug)]
 pub(super) struct MessageWriter {
     marking: Option<Marking>,
@@ -266,7 +266,7 @@ pub(super) fn from_json(value: &serde_json::Value) -> Value {
     }
 }
 
-/// Converts a list; `None` becomes none.
+/// Converts a list; `None` becomes `none`.
 pub(super) fn from_list(items: Option<&[serde_json::Value]>) -> Value {
     items.map_or(Value::from(()), |items| {
         items.iter().map(from_json).collect()

@@ -46,8 +46,8 @@ impl ApiBankSet {
 
 /// Reads the documents of one set, in order, from JSON Lines or a JSON array.
 ///
-/// The category is the name of the set. The tool is empty, because calls contain only the API name;
-/// with [`ApiBankSet::All`], a name that occurs in both sets gets its set as the tool. Types keep
+/// The category is the name of the set. The tool is empty, because calls contain only the API name.
+/// With [`ApiBankSet::All`], a name that occurs in both sets gets its set as the tool. Types keep
 /// API-Bank's spelling (`str`, `list(str)`). `output_description` lists the outputs as `name:
 /// description; ...`.
 ///
@@ -106,7 +106,7 @@ fn read_values(path: &Path) -> Result<Vec<(String, Value)>, ToolsError> {
     }
 }
 
-/// Sets the tool to the set for each document whose name occurs in both sets.
+/// If a document's name occurs in both sets, the set becomes the document's tool.
 fn distinguish_sets(documents: &mut [ApiDocument]) {
     let mut sets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for document in documents.iter() {

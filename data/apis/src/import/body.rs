@@ -1,9 +1,9 @@
 //! Converts the fields of a request body to parameters.
 //!
-//! An object body gives one parameter per property; any other body is one parameter named `body`. A
-//! field is required if the schema requires it, unless the body is explicitly optional: many
-//! specifications omit `requestBody.required`, although creating a playlist without a name is still
-//! an error.
+//! An object body becomes one parameter per property; any other body becomes one parameter named
+//! `body`. A field is required if the schema requires it, unless the body is explicitly optional.
+//! An omitted `requestBody.required` does not make the body optional: many specifications omit it,
+//! although creating a playlist without a name is still an error.
 
 use std::collections::HashSet;
 
@@ -87,13 +87,14 @@ pub(super) fn object_fields<'a>(
     properties.found.iter().map(field).collect()
 }
 
-/// Media type and content of a body; JSON is preferred, then forms, text, and the first listed.
+/// Media type and content of a body. JSON is preferred, then forms, then text, then the first
+/// listed.
 pub(super) fn preferred_body<'a>(body: &Part<'a>) -> Option<(&'a str, Part<'a>)> {
     let contents = body.members("content");
     contents.into_iter().min_by_key(|(name, _)| rank(name))
 }
 
-/// Preference rank of media types that can be sent.
+/// Media types with a preference rank below this number can be sent.
 const SENDABLE_RANKS: usize = 3;
 
 fn rank(media_type: &str) -> usize {
@@ -113,7 +114,7 @@ pub(super) fn is_sendable(media_type: &str) -> bool {
     rank(media_type) < SENDABLE_RANKS
 }
 
-/// Whether a schema's `required` applies: not if the schema is one of several alternatives.
+/// Whether a schema's `required` applies. It does not if the schema is one of several alternatives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum RequiredKeys {
     AsWritten,

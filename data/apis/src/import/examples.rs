@@ -1,10 +1,9 @@
 //! Example responses of an OpenAPI 3 document, one per operation.
 //!
-//! An example of the response is preferred, then an example of its schema, then one assembled from
-//! An example of the response is preferred, then an example of its schema, then one assembled from
-//! the examples of the schema's parts. An optional part without an example is omitted. If a
-//! required part has no example, the response has none either, because a made-up value could be
-//! mistaken for the API's output.
+//! An example of the response is preferred, then an example of its schema, then an example
+//! assembled from the examples of the schema's parts. An optional part without an example is
+//! omitted. If a required part has no example, the response has none either, because a made-up
+//! value could be mistaken for the API's output.
 
 use std::path::Path;
 
@@ -149,7 +148,7 @@ fn copy_value(spec: Spec<'_>, part: &Part<'_>) -> Result<Value, ToolsError> {
     Ok(part.value.clone())
 }
 
-/// Search for an example of one response schema.
+/// Searches for an example of one response schema.
 struct Search<'a> {
     spec: Spec<'a>,
     /// Enclosing schemas; a recursive schema gets no example.
@@ -158,7 +157,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The example of a schema, or one assembled from the examples of its parts.
+    /// The example of a schema, or an example assembled from the examples of its parts.
     fn schema_example(&mut self, reference: Part<'a>) -> Result<Option<Value>, ToolsError> {
         let schema = self.spec.resolve(reference.clone())?;
         self.spec.charge(STEP_BYTES, &schema)?;
@@ -166,7 +165,7 @@ impl<'a> Search<'a> {
         if self.n_left == 0 || self.enclosing.contains(&schema.pointer) {
             return Ok(None);
         }
-        // Keywords next to a reference apply to the same value.
+        // Keywords next to a reference apply to the same value as the keywords of its target.
         if let Some(example) = own_example(&reference).or_else(|| own_example(&schema)) {
             let text = self.spec.as_text(example.value, &example.pointer);
             return match text {
@@ -281,7 +280,7 @@ components:
         assert_eq!(named("GET /text"), Some(json!("noon")));
         let page = named("GET /schema").expect("made of its parts");
         let item = json!({"kind": "book", "size": 2, "v": "x"});
-        // A page nested in a page has no example.
+        // A page nested in a page has no example, because the schema is recursive.
         assert_eq!(page, json!({"total": 9, "items": [item]}));
         assert_eq!(examples.n_empty, 2);
         assert_eq!(

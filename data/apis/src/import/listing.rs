@@ -102,11 +102,11 @@ fn endpoint(method: &str, path: &str) -> String {
     format!("{} {path}", method.to_uppercase())
 }
 
-/// Definitions shared by all operations of a path: from the path item, and from the path item that
+/// Definitions shared by all operations of a path, from the path item and from the path item that
 /// it references.
 #[derive(Clone)]
 pub(super) struct PathItem<'a> {
-    /// The path item first if it has both a reference and its own keys.
+    /// If the path item has both a reference and its own keys, its own keys are the first part.
     parts: Vec<Part<'a>>,
 }
 
@@ -124,7 +124,7 @@ impl<'a> PathItem<'a> {
         })
     }
 
-    /// The operations in source order, starting with the path item's own.
+    /// The operations in source order, starting with the operations of the path item itself.
     fn operations(&self) -> Vec<(&'a str, Part<'a>)> {
         let mut operations: Vec<(&'a str, Part<'a>)> = Vec::new();
         for part in &self.parts {
@@ -206,7 +206,7 @@ fn name_by_ids(spec: Spec<'_>, operations: &mut [ListedOperation<'_>]) {
             None => {}
         }
     }
-    // If no operation has an id, naming by path is not reported.
+    // If no operation has an id, naming by path is expected and not reported.
     if n_without > 0 && n_without + n_repeated < operations.len() {
         for one in operations.iter() {
             if one.operation.text("operationId").is_empty() {

@@ -33,8 +33,8 @@ pub fn import_mcp_file(
     import().map_err(|error| error.at(path.display().to_string()))
 }
 
-/// Reads the result of `tools/list`, `{"tools": [...]}`, a whole response with this as `result`, or
-/// only the list.
+/// Reads the result of `tools/list`, `{"tools": [...]}`, a whole response that contains it as
+/// `result`, or only the list.
 ///
 /// Each property of a tool's `inputSchema` becomes a parameter with its schema, as in
 /// [`import_openapi`](super::import_openapi); `outputSchema` becomes `output_schema`.

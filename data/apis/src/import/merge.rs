@@ -36,7 +36,7 @@ fn merge_schemas(
     if has_only_annotations(first) {
         return extended(first, second);
     }
-    // These keywords apply to all keys or items that other keywords of the schema do not list.
+    // These keywords affect all keys or items that other keywords of the schema do not list.
     let applies_to_unlisted = |map: &Map<String, Value>| {
         let keywords = [
             "additionalProperties",

@@ -2,8 +2,8 @@
 //!
 //! The API name is the `operationId`, or `METHOD /path/{x}` as in RestBench's reference paths;
 //! `tool_name` is empty ([`OperationNames`]). [`RequestBodies`] selects whether body fields become
-//! parameters: a model needs them to create a playlist, but published parameter counts exclude
-//! them.
+//! parameters. A model needs them to create a playlist, for example, but published parameter counts
+//! exclude them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -25,15 +25,16 @@ use crate::source::read_text;
 /// Bytes of a parameter without its strings.
 const PARAMETER_BYTES: usize = 64;
 
-/// Number of bytes that can be searched in the time of copying one byte.
+/// Number of bytes that can be searched in the time that copying one byte takes.
 const SEARCHED_BYTES_PER_COPIED: usize = 64;
 
 /// Whether request body fields become parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestBodies {
-    /// They become parameters unless a path or query parameter has the same name.
+    /// Body fields become parameters unless a path or query parameter has the same name.
     AsParameters,
-    /// They are omitted, as in the published parameter counts of RestBench: TMDB 145, Spotify 81.
+    /// Body fields are omitted, as in the published parameter counts of RestBench: TMDB 145,
+    /// Spotify 81.
     LeftOut,
 }
 
@@ -107,11 +108,11 @@ pub fn import_openapi_file<'w>(
 ///   and `method` is the method
 /// - `category_name` is the operation's tags, or the title of the specification
 /// - `api_description` is summary and description
-/// - the parameters are the path item's, overridden by the operation's, and then the fields of the
-///   request body. Each name occurs once; the order of precedence is path, query, header, cookie,
-///   body. Header names are compared without case, and the headers `Accept`, `Content-Type` and
+/// - the parameters are first the path item's, overridden by the operation's, and then the fields
+///   of the request body. Each name occurs once; the order of precedence is path, query, header,
+///   cookie, body. Header names are compared without case. The headers `Accept`, `Content-Type` and
 ///   `Authorization` are omitted, as OpenAPI specifies
-/// - path parameters are required, others if the specification marks them as required
+/// - path parameters are required; other parameters are required if the specification marks them so
 /// - allowed values are appended to a parameter's description; its schema is kept, with references
 ///   expanded, if it contains more than the type
 /// - `output_description` is the description of the first 2xx response and `output_schema` its JSON
@@ -195,7 +196,7 @@ fn document<'a>(
             spec.report(&format!("{name} of operations"), "");
         }
     }
-    // Count these copies: a path item, title or response may be shared by many operations.
+    // Count these copies, because many operations may share a path item, title or response.
     let texts = [
         &document.category_name,
         &document.api_description,
@@ -276,8 +277,8 @@ pub(super) fn success_response<'a>(operation: &Part<'a>) -> Option<(&'a str, Par
 }
 
 impl<'a> Spec<'a> {
-    /// Whether any operation declares response content; if none does, missing content is not
-    /// meaningful.
+    /// Whether any operation declares response content. If none does, missing content has no
+    /// meaning.
     pub(super) fn has_contents(&self, root: &Part<'a>) -> bool {
         let items = root.members("paths").into_iter();
         let items = items.filter_map(|(_, item)| self.resolve(item).ok());
@@ -295,7 +296,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// The response schema of an operation; none if the specification has none.
+/// The response schema of an operation; `None` if the specification has none.
 fn output_schema<'a>(
     spec: Spec<'a>,
     method: &str,
@@ -353,7 +354,7 @@ pub(super) fn parameter_key(location: &str, name: &str) -> String {
     }
 }
 
-/// Parameters of path item and operation with their location; each name once.
+/// Parameters of path item and operation with their locations; each name occurs once.
 fn located_parameters<'a>(
     spec: Spec<'a>,
     item: &PathItem<'a>,
@@ -435,7 +436,7 @@ pub(super) fn describe_parameter<'a>(
     schema: &Part<'a>,
 ) -> Result<ApiParameter, ToolsError> {
     let resolved = spec.resolve(schema.clone())?;
-    // A parameter without a `schema` is a schema itself.
+    // A parameter without a `schema` field contains its schema keywords itself.
     let is_parameter = schema.value.get("in").is_some() && schema.value.get("name").is_some();
     let converted = if is_parameter {
         None
@@ -497,8 +498,8 @@ fn resolved_type(schema: &Value) -> Option<String> {
     None
 }
 
-/// The schema, if it contains more than type, description and default, which the parameter already
-/// has.
+/// The schema, if it contains more than type, description and default. The parameter already has
+/// these.
 fn informative_schema(schema: Value, kind: &str) -> Option<ParameterSchema> {
     let Value::Object(mut keywords) = schema else {
         return None;
@@ -548,7 +549,7 @@ fn choices<'a>(
     Ok(Some(values.join(", ")))
 }
 
-/// Bytes that copying a value for an operation takes.
+/// Number of bytes that are copied if an operation contains this value.
 pub(super) fn n_bytes(value: &Value) -> usize {
     STEP_BYTES
         + match value {

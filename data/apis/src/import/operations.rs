@@ -1,9 +1,9 @@
 //! Imports an OpenAPI 3 document as operations that can be sent: each [`ApiDocument`] with the
 //! request location of every parameter.
 //!
-//! Prompts and retrievers need only documents; an executor must know which values go into path,
-//! query, header or body. Each name has one location, where the document's parameter is, even if a
-//! specification uses the name in both query and body.
+//! Prompts and retrievers need only documents. An executor must also know which values are in the
+//! path, query, header or body. Each name has one location: the location of the document's
+//! parameter, even if a specification uses the name in both query and body.
 
 use std::path::Path;
 
@@ -131,7 +131,7 @@ fn operation(
     };
     let location_of = |name: &str| {
         let candidates = parameters.iter().filter(|candidate| candidate.name == name);
-        // A later parameter with the same location is the operation's own.
+        // Among parameters with the same location, the first is the operation's own.
         let candidates = candidates.min_by_key(|candidate| candidate.location as usize);
         let is_whole_body = || {
             let mut fields = fields.iter();
@@ -172,7 +172,7 @@ fn body(spec: Spec<'_>, operation: &Part<'_>) -> Result<Option<OperationBody>, T
     }))
 }
 
-/// Returns the parameters of the operation, which take precedence, and then of the path item.
+/// The parameters of the operation, which take precedence, then the parameters of the path item.
 fn parameters(
     spec: Spec<'_>,
     item: &PathItem<'_>,

@@ -1,8 +1,8 @@
 //! Resolves `$ref`s within one document.
 //!
-//! References are resolved only where they are read, so a broken reference in an unused part is
-//! ignored. A circular chain of references is an error. A recursive schema is not, so code that
-//! walks schemas must track visited parts.
+//! References are resolved only when they are read, so a broken reference in an unused part is
+//! ignored. A circular chain of references is an error. A recursive schema is not an error, so code
+//! that walks schemas must track visited parts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -37,7 +37,7 @@ pub(super) struct ImportState {
     n_parts: Cell<usize>,
     /// Limit of `n_parts`: [`SPEC_PARTS`], smaller in tests.
     max_parts: usize,
-    /// Component schemas already read, so that operations that share them walk them once.
+    /// Component schemas that were already read, so that operations that share one visit it once.
     schemas_by_pointer: RefCell<HashMap<(String, Direction), Rc<ConvertedSchema>>>,
     left_out: RefCell<LeftOut>,
     /// Name of the current operation.
@@ -147,7 +147,7 @@ impl<'a> Part<'a> {
 
 impl<'a> Spec<'a> {
     pub(super) fn new(root: &'a Value, state: &'a ImportState) -> Self {
-        // Pointers of components are relative to their own root.
+        // The cached pointers are relative to the root of the previous `Spec`.
         state.schemas_by_pointer.borrow_mut().clear();
         Self {
             root,
@@ -229,8 +229,8 @@ impl<'a> Spec<'a> {
         operation.clone_into(&mut self.state.operation.borrow_mut());
     }
 
-    /// Reports that `what` was discarded at a part of the current operation; an empty part is the
-    /// whole operation.
+    /// Reports that `what` was discarded from a part of the current operation. An empty part means
+    /// the whole operation.
     pub(super) fn report(&self, what: &str, part: &str) {
         let operation = self.state.operation.borrow();
         let gap = if part.is_empty() || operation.is_empty() {
@@ -299,8 +299,8 @@ impl<'a> Spec<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The string below `key`: of the reference itself if it has one (OpenAPI 3.1), otherwise of
-    /// its target.
+    /// The string below `key`, from the reference itself if it has one (OpenAPI 3.1), otherwise
+    /// from its target.
     pub(super) fn text_with_override(&self, resolved: &Part<'a>, key: &str) -> &'a str {
         let own_text = match self.value.get("$ref") {
             Some(Value::String(_)) => self.text(key),

@@ -372,7 +372,7 @@ fn shared_schemas_are_read_once_and_unshared_ones_are_bounded() {
     assert_eq!(documents.len(), 300);
     let first = &documents[0].output_schema;
     assert!(documents.iter().all(|one| one.output_schema == *first));
-    // All are different, so each is visited.
+    // All schemas are different, so each is visited.
     let own = paths(1_000, &|i| {
         json!({"type": "object", "description": i.to_string(),
             "properties": {"x": {"$ref": "#/components/schemas/S0"}}})

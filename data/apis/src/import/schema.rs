@@ -17,7 +17,7 @@ use super::reference::{Part, STEP_BYTES, Spec};
 use crate::budgets::SCHEMA_BYTES;
 use crate::error::ToolsError;
 
-/// Maximum levels of a schema to try, deepest first.
+/// Numbers of levels that are tried for a schema that is too large, deepest first.
 const LEVELS: [usize; 7] = [24, 12, 8, 5, 3, 2, 1];
 
 /// Memory of a schema part in bytes, without its strings.
@@ -96,24 +96,24 @@ const TYPES: [&str; 7] = [
 /// Direction of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
-    /// To the server, which sets `readOnly` fields itself.
+    /// To the server, which itself sets `readOnly` fields.
     Request,
     /// From the server, which omits `writeOnly` fields.
     Response,
 }
 
-/// A converted schema with the information that it discards.
+/// A converted schema and a record of the information that it discards.
 #[derive(Debug)]
 pub(super) struct ConvertedSchema {
     schema: Option<Value>,
-    /// Memory for each copy.
+    /// Memory of one copy in bytes.
     n_bytes: usize,
-    /// Discarded information with its location below the label.
+    /// Kind and location of each discarded part; the location is relative to the label.
     discarded: Vec<(String, String)>,
 }
 
-/// Converts the schema of a part, reported as `label`; returns `None` if not even its top level
-/// fits.
+/// Converts the schema of a part, which reports call `label`. Returns `None` if even its top level
+/// does not fit.
 ///
 /// # Errors
 ///
@@ -210,7 +210,7 @@ struct Builder<'a> {
     open: Vec<String>,
     n_bytes: usize,
     n_parts: usize,
-    /// Discarded information with its pointer relative to the root.
+    /// Kind of each discarded part, and its pointer relative to the root.
     discarded: Vec<(String, String)>,
     is_cut: bool,
 }
@@ -259,7 +259,7 @@ impl<'a> Builder<'a> {
             schema?
         };
         match siblings {
-            // Keywords next to a reference also apply.
+            // Keywords next to a reference apply together with the keywords of its target.
             Some(siblings) if siblings.len() > 1 => {
                 self.with_siblings(&at, siblings, schema, level)
             }
@@ -282,7 +282,7 @@ impl<'a> Builder<'a> {
             }
             (_, target_schema) => target_schema,
         };
-        // `nullable` extends the referenced schema; every other keyword restricts it.
+        // `nullable` also allows null; every other keyword next to the reference restricts values.
         Ok(nullable(both, siblings))
     }
 

@@ -1,6 +1,6 @@
 //! Converts Swagger 2 documents to OpenAPI 3, so that one importer reads both.
 //!
-//! The conversion moves definitions: a parameter's type becomes its schema, body and form
+//! The conversion moves definitions. The type of a parameter becomes its schema, body and form
 //! parameters become request bodies, and the media types in `consumes` and `produces` become
 //! content entries. Definitions and shared responses keep their location, so references still
 //! resolve.
@@ -225,7 +225,7 @@ fn request_body(parameters: Vec<Value>, consumes: &[String]) -> Option<Value> {
     }))
 }
 
-/// JSON if it is listed, otherwise the first type, otherwise the default.
+/// JSON if it is listed, otherwise the first listed type, otherwise the default.
 fn preferred_type(types: &[String], default: &str) -> String {
     let json = types.iter().find(|kind| kind.contains("json"));
     let first = json.or_else(|| types.first());

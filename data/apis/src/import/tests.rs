@@ -1,4 +1,4 @@
-//! Small specifications, each with one typical source of import errors.
+//! Small specifications. Each contains one typical cause of import errors.
 
 use serde_json::{Value, json};
 

@@ -6,9 +6,10 @@ use super::scalars::count;
 use super::{Document, Draft, Lowerer, SchemaLocation};
 use crate::error::GrammarError;
 
-/// Maximum count of items or properties. Counts are expanded into copies of the grammar of an item.
+/// Maximum count of items or properties. A count is expanded into copies of the grammar of one
+/// item.
 const MAX_COUNT: u64 = 10_000;
-/// Maximum properties of an object, whose keys are processed recursively.
+/// Maximum properties of an object. Its keys are processed recursively.
 const MAX_PROPERTIES: usize = 2_000;
 
 impl Lowerer {

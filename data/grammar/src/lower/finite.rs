@@ -1,12 +1,12 @@
-//! Finds the definitions that have a finite value.
+//! Finds the definitions that allow a finite value.
 //!
-//! A schema can require itself, such as a node that must have a child node. No value of it is
-//! finite, and a model that enters such a branch cannot leave it. References to it become `false`,
-//! and llguidance drops branches that require `false`.
+//! A schema can require itself, such as a node that must have a child node. It then allows no
+//! finite value, and a model that enters such a branch cannot leave it. References to the schema
+//! become `false`, and llguidance drops branches that require `false`.
 
 use serde_json::{Map, Value};
 
-/// Replaces references to definitions without a finite value; `None` if the root has none.
+/// Replaces references to definitions that allow no finite value; `None` if the root allows none.
 pub(super) fn remove_infinite_definitions(
     root: Value,
     definitions: Vec<Value>,
@@ -46,7 +46,7 @@ fn target(fields: &Map<String, Value>) -> Option<usize> {
     name.strip_prefix("#/$defs/d")?.parse().ok()
 }
 
-/// Whether the schema can have a finite value, given the definitions that have one.
+/// Whether the schema allows a finite value, given which definitions do.
 fn is_finite(schema: &Value, finite: &[bool]) -> bool {
     let fields = match schema {
         Value::Object(fields) => fields,
@@ -105,7 +105,7 @@ fn is_array_finite(fields: &Map<String, Value>, finite: &[bool]) -> bool {
 }
 
 /// The schema with references to infinite definitions replaced by `false`. Values of `enum` and
-/// `const` contain no references, whatever their keys are.
+/// `const` contain no references, even if their keys look like references.
 fn remove_infinite_references(schema: &Value, finite: &[bool]) -> Value {
     match schema {
         Value::Object(fields) if target(fields).is_some_and(|idx| !is_set(finite, idx)) => {

@@ -1,4 +1,4 @@
-//! The keywords of each draft, and which of them are not enforced.
+//! The keywords of each draft, and the keywords that are not enforced.
 
 use serde_json::{Map, Value};
 
@@ -15,8 +15,8 @@ pub(crate) enum Draft {
     Draft202012,
 }
 
-/// Keywords that are refused: the type they apply to (empty for any), and the first draft that has
-/// them.
+/// Keywords that are refused, each with the type that it applies to (empty for any) and the first
+/// draft that has it.
 const UNENFORCED: [(&str, &str, Draft); 15] = [
     ("not", "", Draft::Draft4),
     ("uniqueItems", "array", Draft::Draft4),
@@ -131,7 +131,7 @@ pub(super) fn types<'s>(
     }
 }
 
-/// Refuses keywords that would be ignored although they have an effect.
+/// Refuses keywords that would be ignored although they restrict values.
 pub(super) fn refuse_unenforced(
     draft: Draft,
     location: &SchemaLocation<'_>,
@@ -164,7 +164,7 @@ fn has_no_effect(keyword: &str, value: &Value, fields: &Map<String, Value>) -> b
         "not" => *value == Value::Bool(false),
         "if" => !fields.contains_key("then") && !fields.contains_key("else"),
         "dependencies" | "dependentRequired" | "dependentSchemas" | "propertyNames" => is_any,
-        // Lowered to the keyword without the prefix.
+        // These keywords are lowered to the keyword without the prefix.
         "unevaluatedItems" | "unevaluatedProperties" => {
             is_any || !IN_PLACE.iter().any(|keyword| fields.contains_key(*keyword))
         }

@@ -1,10 +1,10 @@
 //! Lowers a JSON Schema of any draft to the part of draft 2020-12 that is enforced exactly.
 //!
 //! Annotations are removed, references become names of the schema's own definitions, and older
-//! keywords become newest-draft keywords. A keyword that would be ignored or only partly
+//! keywords become keywords of the newest draft. A keyword that would be ignored or only partly
 //! enforced is refused with its JSON pointer. The keyword order is fixed, because object keys are
-//! generated in the order in which they are found: an object's own properties first, then those of
-//! `$ref`, `allOf`, `anyOf` and `oneOf`, as in training targets.
+//! generated in the order in which they are found. As in training targets, an object's own
+//! properties come first, then the properties of `$ref`, `allOf`, `anyOf` and `oneOf`.
 
 mod containers;
 mod finite;
@@ -22,7 +22,7 @@ pub(super) use scalars::UNENFORCED_FORMATS;
 use super::error::GrammarError;
 use super::options::Formats;
 
-/// Maximum subschemas of a schema, with each reference followed once.
+/// Maximum subschemas of a schema. Each reference is followed once.
 const MAX_SUBSCHEMAS: usize = 20_000;
 /// Maximum nesting of subschemas. Compilation recurses, and its stack is finite.
 const MAX_SUBSCHEMA_LEVELS: usize = 128;
@@ -65,7 +65,7 @@ impl<'s> SchemaLocation<'s> {
         GrammarError::unsupported(pointer, why)
     }
 
-    /// The schema under a keyword of this one.
+    /// The location of a schema under a keyword of this schema.
     fn child(&self, schema: &'s Value, steps: &[&str]) -> Self {
         let mut pointer = self.pointer.clone();
         for step in steps {
@@ -80,7 +80,7 @@ impl<'s> SchemaLocation<'s> {
         }
     }
 
-    /// All schemas of a list under a keyword.
+    /// The locations of all schemas in a list under a keyword.
     fn list(&self, keyword: &str, schemas: &'s Value) -> Result<Vec<Self>, GrammarError> {
         let schemas = schemas.as_array().filter(|schemas| !schemas.is_empty());
         let schemas =
@@ -203,7 +203,7 @@ impl Lowerer {
         }
     }
 
-    /// The assertions of a schema object other than `$ref`.
+    /// The assertions of a schema object, except `$ref`.
     fn assertions<'s>(
         &mut self,
         document: &mut Document<'s>,

@@ -65,7 +65,7 @@ impl Lowerer {
 }
 
 impl<'s> Document<'s> {
-    /// The schema that the part of a reference before `#` identifies.
+    /// The schema identified by the part of a reference before `#`.
     fn resource(&self, location: &SchemaLocation<'s>, base: &str) -> Option<&'s Value> {
         if base.is_empty() {
             return Some(location.resource);

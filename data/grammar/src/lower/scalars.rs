@@ -36,14 +36,14 @@ const POINTER: &str = "(/([^/~]|~[01])*)*";
 
 /// An existing date, with Gregorian leap years.
 const DATE: &str = "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)";
-/// An RFC 1123 host name with up to 4 labels, each with up to 3 words separated by hyphens; at most
-/// 251 characters.
+/// An RFC 1123 host name of at most 251 characters. It has up to 4 labels, each with up to 3 words
+/// separated by hyphens.
 const HOSTNAME: &str = "LABEL(\\.LABEL){0,3}";
 const LABEL: &str = "[A-Za-z0-9]{1,32}(-[A-Za-z0-9]{1,14}){0,2}";
-/// The unquoted part of an address before the @, of at most 64 characters.
+/// The unquoted part of an email address before the @, of at most 64 characters.
 const MAILBOX: &str =
     "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,15}){0,2}";
-/// An RFC 3339 time without leap seconds, which exist on few days.
+/// An RFC 3339 time without leap seconds, which occur on only a few days.
 const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
 
 pub(super) fn numbers(
@@ -195,7 +195,7 @@ pub(super) fn lower_strings(
         }
         _ => return Ok(()),
     };
-    // In addition to a pattern of the schema itself.
+    // This applies in addition to a pattern of the schema itself.
     lowered.insert(
         "allOf".to_owned(),
         json!([{"anyOf": [
@@ -206,16 +206,16 @@ pub(super) fn lower_strings(
     Ok(())
 }
 
-/// Expands ECMAScript's character classes: `\s` in a grammar would include U+0085 and exclude
-/// U+FEFF, unlike in validators. Untranslatable patterns stay unchanged and are refused by the
-/// grammar.
+/// Expands ECMAScript's character classes. Unlike in validators, `\s` in a grammar would include
+/// U+0085 and exclude U+FEFF. Patterns that cannot be translated are unchanged, and the grammar
+/// refuses them.
 fn expand_character_classes(pattern: &str) -> Cow<'_, str> {
     jsonschema_regex::to_rust_regex(pattern).unwrap_or(Cow::Borrowed(pattern))
 }
 
 /// Reduces a repetition at the end of a pattern to its minimum. Anything may follow `[a-z]{1,255}`,
-/// so it is equivalent to `[a-z]{1}`, whose automaton has two states instead of sets of 255
-/// counters.
+/// so it is equivalent to `[a-z]{1}`. The automaton of the latter has two states instead of sets of
+/// 255 counters.
 fn minimize_last_repetition(pattern: &str) -> &str {
     let Some((before, counts)) = pattern.strip_suffix('}').and_then(|p| p.rsplit_once('{')) else {
         return pattern;
@@ -251,14 +251,15 @@ pub(super) fn constants(
     Ok(())
 }
 
-/// Refuses numbers that are too large to be exact, because the grammar cannot distinguish them.
+/// Refuses numbers that are too large to be exact, because the grammar cannot distinguish adjacent
+/// numbers.
 fn refuse_unwritable(
     location: &SchemaLocation<'_>,
     keyword: &str,
     value: &Value,
 ) -> Result<(), GrammarError> {
     match value {
-        // A float is exactly the value it parses to, however large.
+        // A float is exactly the value that it was parsed to, even if it is large.
         Value::Number(number) if number.is_f64() => Ok(()),
         Value::Number(number) => refuse_inexact(location, keyword, number),
         Value::Array(items) => items

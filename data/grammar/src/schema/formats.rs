@@ -1,5 +1,5 @@
-//! Regular expressions of string formats, from llguidance 1.9.1 (`json/formats.rs`), which are
-//! exact for these names.
+//! Regular expressions of string formats, from llguidance 1.9.1 (`json/formats.rs`). The
+//! expressions are exact for these names.
 
 use llguidance::derivre::RegexAst;
 

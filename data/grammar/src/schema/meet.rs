@@ -174,7 +174,7 @@ impl Reader<'_> {
             let schema_b = b.property_schema(key, &self.patterns)?.clone();
             properties.insert(key.clone(), self.meet(schema_a, schema_b, n_levels)?);
         }
-        // A key that matches a pattern of one side is an undeclared key on the other side.
+        // A key that matches a pattern of only one side is an undeclared key of the other side.
         let mut by_pattern = IndexMap::new();
         for pattern in a.by_pattern.keys().chain(b.by_pattern.keys()) {
             if by_pattern.contains_key(pattern) {
@@ -198,8 +198,8 @@ impl Reader<'_> {
         Ok(intersection.or_never())
     }
 
-    /// Returns the same set without empty alternatives, and without a choice if only one
-    /// alternative is left. Alternatives of `oneOf` that exclude each other become `anyOf`.
+    /// Returns the same set without empty alternatives. If only one alternative is left, returns
+    /// that alternative. If alternatives of `oneOf` exclude each other, they become `anyOf`.
     pub(super) fn simplify_choice(&mut self, schema: Schema) -> Result<Schema, GrammarError> {
         let (options, is_one) = match schema {
             Schema::AnyOf(options) => (options, false),

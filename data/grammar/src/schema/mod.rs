@@ -1,8 +1,8 @@
-//! Converts a lowered schema to the set of values it allows, with all conditions on a value
-//! intersected: `allOf`, `$ref` next to other keywords, `enum` next to a type.
+//! Converts a lowered schema to the set of values that it allows. All conditions on a value are
+//! intersected: `allOf`, `$ref` next to other keywords, and `enum` next to a type.
 //!
-//! llguidance also has such a compiler. This one spells numbers, constants and strings as training
-//! targets do, and compares numbers as validators do. Keys keep llguidance's order.
+//! llguidance also has a compiler for this. This one spells numbers, constants and strings as
+//! training targets do, and compares numbers as validators do. Keys keep llguidance's order.
 
 mod formats;
 mod meet;
@@ -24,7 +24,7 @@ use super::ranges::NumberSchema;
 #[derive(Debug, Clone)]
 pub(super) enum Schema {
     Any,
-    /// The empty set, with the reason.
+    /// The empty set, with the reason why it is empty.
     Never(String),
     Null,
     Boolean(Option<bool>),
@@ -43,7 +43,7 @@ pub(super) enum Schema {
 pub(super) struct StringSchema {
     pub(super) min_length: usize,
     pub(super) max_length: Option<usize>,
-    /// The only string.
+    /// The only string in the set, if there is only one.
     pub(super) literal: Option<String>,
     /// Expressions that every string must match.
     pub(super) expressions: Vec<RegexAst>,
@@ -69,7 +69,7 @@ pub(super) struct ObjectSchema {
     pub(super) max_properties: Option<usize>,
 }
 
-/// A schema and the definitions it refers to.
+/// A schema and the definitions that it refers to.
 #[derive(Debug)]
 pub(super) struct Schemas {
     pub(super) root: Schema,

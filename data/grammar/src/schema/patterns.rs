@@ -10,7 +10,7 @@ use llguidance::regex_to_lark;
 use super::schema_error;
 use crate::error::GrammarError;
 
-/// Steps after which an expression is abandoned.
+/// Maximum steps for one expression.
 const MAX_FUEL: u64 = 10_000;
 
 /// Compiles each key and string pattern once, and compares each pair of key patterns once.
@@ -107,17 +107,17 @@ impl Patterns {
     }
 }
 
-/// The literal prefix of all matches, if the pattern shows one. Two patterns are disjoint if
-/// neither prefix is a prefix of the other.
+/// The literal prefix that all matches share, if it is evident from the pattern. Two patterns are
+/// disjoint if neither prefix is a prefix of the other.
 fn literal_beginning(pattern: &str) -> Option<String> {
     let rest = pattern.strip_prefix('^')?;
-    // An alternative can have any prefix.
+    // Another alternative can have a different prefix.
     if rest.contains('|') {
         return None;
     }
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | ' ' | '@');
     let mut beginning: String = rest.chars().take_while(is_plain).collect();
-    // The last character may repeat or be absent.
+    // The last character of the prefix may repeat or be absent.
     if rest[beginning.len()..].starts_with(['?', '*', '+', '{']) {
         beginning.pop();
     }
@@ -162,7 +162,7 @@ pub(crate) fn is_empty(expression: &RegexAst) -> Result<bool, GrammarError> {
 }
 
 /// Whether some prefix of a match has only finitely many completions. Also returns true if the
-/// expression is too large to decide this.
+/// expression is too large to find this out.
 ///
 /// # Errors
 ///
@@ -195,7 +195,7 @@ pub(crate) fn has_finite_prefix(expression: &RegexAst) -> Result<bool, GrammarEr
             return Ok(true);
         }
     }
-    // A state is finite if all its transitions lead to finite states.
+    // A state has finitely many completions if all its transitions lead to such states.
     let mut ends = vec![false; next.len()];
     loop {
         let mut has_changed = false;
@@ -209,7 +209,7 @@ pub(crate) fn has_finite_prefix(expression: &RegexAst) -> Result<bool, GrammarEr
             break;
         }
     }
-    // The closing quote ends every key.
+    // The closing quote ends every key, so the state after it does not count.
     let closed = |idx: usize| next[idx].is_empty();
     Ok((0..next.len()).any(|idx| ends[idx] && !closed(idx)))
 }

@@ -8,7 +8,7 @@ use crate::error::GrammarError;
 use crate::lower::WHOLE_TYPE;
 use crate::ranges::{NumberSchema, Wholeness};
 
-/// Maximum schemas that are read and intersected.
+/// Maximum number of schemas that are read or intersected.
 const MAX_WORK: usize = 50_000;
 /// Maximum nesting of intersections.
 const MAX_MEETING_LEVELS: usize = 128;
@@ -142,8 +142,8 @@ impl<'v> Reader<'v> {
         self.simplify_choice(schema)
     }
 
-    /// The set that `type` and type-specific keywords allow, without keywords that apply other
-    /// schemas.
+    /// The set that `type` and type-specific keywords allow. Keywords that apply other schemas are
+    /// ignored.
     fn types(&mut self, fields: &'v Map<String, Value>) -> Result<Schema, GrammarError> {
         const IN_PLACE: [&str; 7] = ["$ref", "const", "enum", "allOf", "anyOf", "oneOf", "$defs"];
         const ALL: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
@@ -210,7 +210,7 @@ impl<'v> Reader<'v> {
             }
         }
         self.patterns.check_disjoint(objects.by_pattern.keys())?;
-        // A declared key must also satisfy the pattern that it matches.
+        // A declared key must also satisfy the schema of the pattern that it matches.
         for (key, property) in &mut objects.properties {
             for (pattern, schema) in &objects.by_pattern {
                 if self.patterns.is_match(pattern, key)? {

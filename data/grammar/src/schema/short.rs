@@ -1,7 +1,7 @@
 //! Limits the lengths of lists and strings.
 //!
 //! A small model may repeat an entry of a list without end. A schema without `maxItems` does not
-//! stop it, so the completion would be truncated and not be valid JSON.
+//! stop it, so the completion would be truncated and would not be valid JSON.
 
 use super::{ArraySchema, Schema, Schemas, StringSchema};
 
@@ -12,8 +12,8 @@ pub const MAX_ENTRIES: usize = 16;
 pub const MAX_CHARACTERS: usize = 256;
 
 impl Schemas {
-    /// Limits each list and each string without a limit, except strings with a pattern and values
-    /// without a schema. Returns whether there were any. The result allows a subset.
+    /// Limits each list and each string that has no limit, except strings with a pattern and values
+    /// without a schema. Returns whether it changed any. The result allows a subset of the values.
     pub(crate) fn shorten(&mut self) -> bool {
         let mut is_shortened = false;
         for schema in std::iter::once(&mut self.root).chain(&mut self.definitions) {

@@ -138,7 +138,7 @@ impl GoldGenerator {
         }
     }
 
-    /// The same value with object keys in a different order, and floats instead of integers.
+    /// The same value with object keys in a different order, and floats in place of integers.
     fn vary_spelling(&mut self, value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
@@ -297,7 +297,7 @@ impl GoldGenerator {
                 required.push(key);
             }
             if is_required || self.chance(2) {
-                // In a different order than in the schema.
+                // Keys are added in a different order than in the schema.
                 gold.insert(key.to_owned(), property.gold);
                 gold = gold.into_iter().rev().collect();
             }

@@ -1,4 +1,4 @@
-//! Schemas that would need excessive work are refused before it is done.
+//! Schemas that would need excessive work are refused before the work begins.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn patterns_with_different_prefixes_are_not_compared() {
     grammar(&pattern_properties(&|i| format!("^p{i}_.*$")));
     let message = refusal(&pattern_properties(&|i| format!("^.*x{i}y$")));
     assert!(message.contains("2000 comparisons"), "{message}");
-    // One prefix is a prefix of the other, or may be absent.
+    // One literal prefix is a prefix of the other, or its last character may be absent.
     for [first, second] in [
         ["^ab", "^a"],
         ["^a?b", "^b"],

@@ -1,4 +1,4 @@
-//! No object has a duplicate key, however free the schema is.
+//! No object has a duplicate key, even if the schema allows any keys.
 
 use tooltune_json::parse_unique;
 

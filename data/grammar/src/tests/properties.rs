@@ -1,6 +1,6 @@
-//! Numbers near bounds, and training targets, over random schemas.
+//! Tests random schemas with numbers near bounds and with training targets.
 //!
-//! `TOOLTUNE_PROPERTY_CASES` sets the number of cases, `TOOLTUNE_PROPERTY_SEED` the seed.
+//! `TOOLTUNE_PROPERTY_CASES` sets the number of cases, and `TOOLTUNE_PROPERTY_SEED` sets the seed.
 
 use serde_json::Number;
 use tooltune_json::{Style, dumps, parse};
@@ -78,7 +78,7 @@ fn texts_near(bound: &Number, texts: &mut Vec<String>) {
     let plain = spelling(float);
     if plain.contains('.') && !plain.contains('e') {
         texts.push(format!("{plain}0"));
-        // With more digits than a float, it may be parsed to the bound that it exceeds.
+        // A number with more digits than a float may be parsed to the bound that it exceeds.
         if plain.len() < 13 {
             texts.push(format!("{plain}01"));
         }

@@ -153,7 +153,7 @@ fn hostile_schemas_are_refused_in_bounded_time() {
         let excerpt = schema.to_string();
         let excerpt = &excerpt[..excerpt.len().min(80)];
         let message = refused.expect_err(excerpt).to_string();
-        // Refused for its size, not for its compilation time.
+        // It must be refused for its size, not for its compilation time.
         assert!(
             !message.contains("compiling took over"),
             "{excerpt}: {message}"

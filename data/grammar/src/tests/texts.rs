@@ -160,7 +160,7 @@ fn strings_respect_patterns_and_lengths() {
     for (schema, accepted, refused) in rows {
         check(&schema, &DEFAULT(), accepted, refused);
     }
-    // An escaped spelling is a different text for the same string, and training never uses it.
+    // An escaped spelling is a different text of the same string, and training never uses it.
     check(
         &json!({"type": "string"}),
         &DEFAULT(),

@@ -17,7 +17,7 @@ use super::options::Layout;
 use super::schema::Schemas;
 use super::vocabulary::Vocabulary;
 
-/// The reason why no grammar can be written for a set.
+/// The reason why no grammar can be written for a set of values.
 pub(super) enum Fault {
     /// The set is empty, which is acceptable if the schema has another alternative.
     Never(String),
@@ -49,10 +49,11 @@ pub(super) fn parser_error(error: impl std::fmt::Display) -> GrammarError {
     }
 }
 
-/// A grammar, with facts that it cannot express.
+/// A grammar, with properties that it cannot express.
 pub(super) struct WrittenGrammar {
     pub(super) grammar: GrammarInit,
-    /// Whether some object's keys can run out, because duplicates are not allowed.
+    /// Whether an object can have used all of its possible keys, because duplicates are not
+    /// allowed.
     pub(super) has_finite_keys: bool,
 }
 
@@ -74,7 +75,7 @@ pub(super) struct Writer<'s> {
     any: Option<SymIdx>,
     at_most: HashMap<(SymIdx, usize), SymIdx>,
     exactly: HashMap<(SymIdx, usize), SymIdx>,
-    /// Whether some object's keys can run out.
+    /// Whether an object can have used all of its possible keys.
     has_finite_keys: bool,
 }
 
@@ -224,7 +225,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Writes the text around the JSON; the returned symbol is for the JSON.
+    /// Writes the text around the JSON and returns the symbol of the JSON.
     fn frame(&mut self, vocabulary: &Vocabulary, frame: &Frame) -> Result<SymIdx, GrammarError> {
         let start = self.start();
         let json = self.symbol("json");
@@ -327,7 +328,7 @@ impl Writer<'_> {
             .lexer
             .setup_lexeme_class_with_skip(SkipSpec::once(skip));
         self.class = class.map_err(parser_error)?;
-        // Lexemes belong to one class.
+        // Each lexeme belongs to one class, so lexemes of the frame cannot be reused.
         self.lexemes.clear();
         let start = self.start();
         let schemas = self.schemas;

@@ -1,5 +1,5 @@
-//! Counted repetitions with few symbols: a count is split into groups of four, recursively, as in
-//! llguidance's `GrammarBuilder`.
+//! Writes counted repetitions with few symbols. A count is split into groups of four, recursively,
+//! as in llguidance's `GrammarBuilder`.
 
 use llguidance::earley::SymIdx;
 
@@ -64,7 +64,8 @@ impl Writer<'_> {
             }
             _ => {
                 let group = self.copies(part, GROUP)?;
-                // Fewer groups, with any remainder smaller than a group; or all groups.
+                // Either fewer groups and a remainder smaller than a group, or all groups and the
+                // rest.
                 let fewer = self.repeat_at_most(group, n / GROUP - 1)?;
                 let below_a_group = self.repeat_at_most(part, GROUP - 1)?;
                 let fewer = self.join(vec![fewer, below_a_group])?;

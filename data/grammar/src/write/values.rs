@@ -12,8 +12,8 @@ use crate::schema::{
     ArraySchema, ObjectSchema, Patterns, Schema, StringSchema, compile, has_finite_prefix, is_empty,
 };
 
-/// A string character as Python's `json.dumps` writes it without `ensure_ascii`. Each character has
-/// one spelling, so every key has exactly one.
+/// A string character as Python's `json.dumps` writes it with `ensure_ascii=False`. Each character
+/// has one spelling, so every key has exactly one spelling.
 const CHARACTER: &str = r#"[^"\\\x00-\x1F]|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f])"#;
 /// The escapes of strings with a pattern.
 const ESCAPES: &str = "nrbtf\\\"";
@@ -82,7 +82,7 @@ impl Writer<'_> {
             return Ok(symbol);
         }
         let any = self.symbol("any");
-        // Any value contains itself in arrays and objects.
+        // Store the symbol first, because any value can contain any value in arrays and objects.
         self.any = Some(any);
         for schema in [
             Schema::Null,
@@ -98,7 +98,7 @@ impl Writer<'_> {
         Ok(any)
     }
 
-    /// Writes alternatives. Empty ones are left out, and all scalars share one lexeme.
+    /// Writes alternatives. Empty alternatives are left out, and all scalars share one lexeme.
     fn any_of(&mut self, options: &[Schema]) -> Result<SymIdx, Fault> {
         let (mut scalars, mut others) = (Vec::new(), Vec::new());
         let mut never = None;
@@ -177,7 +177,7 @@ impl Writer<'_> {
             }
         }
         let separator = self.separator()?;
-        // Each item requires the one before it.
+        // Each optional item requires the item before it.
         let mut further: Option<SymIdx> = None;
         for (idx, item) in optional.into_iter().enumerate().rev() {
             let mut parts = Vec::new();
@@ -264,7 +264,7 @@ impl Writer<'_> {
         Ok(self.fields(&members)?)
     }
 
-    /// Undeclared keys with their values, by pattern and otherwise.
+    /// Undeclared keys with their values: keys that match a pattern, and all other keys.
     fn other_keys(
         &mut self,
         objects: &ObjectSchema,
@@ -291,7 +291,7 @@ impl Writer<'_> {
         if let Some(value) = self.optional_value(&objects.rest)? {
             let name = except(any_text(0, None), names);
             if objects.by_pattern.is_empty() {
-                // Infinitely many other names remain.
+                // Infinitely many other names remain, so these keys cannot be used up.
                 let name = self.lexeme(name)?;
                 options.push(self.join(vec![name, colon, value])?);
             } else {
@@ -363,8 +363,8 @@ impl Writer<'_> {
     /// An object with its members in order.
     fn fields(&mut self, members: &[Member]) -> Result<SymIdx, GrammarError> {
         let separator = self.separator()?;
-        // The rest of an object from the current member on: `after` follows another member, and
-        // `first` begins the object. `None` stands for the end of the object.
+        // The rest of an object from the current member on: `after` continues after another member,
+        // and `first` begins the object. `None` means that the object ends.
         let (mut after, mut first): (Option<SymIdx>, Option<SymIdx>) = (None, None);
         for member in members.iter().rev() {
             let before_rest =

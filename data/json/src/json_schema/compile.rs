@@ -1,10 +1,10 @@
-//! Compiles a JSON Schema into a validator, in bounded work.
+//! Compiles a JSON Schema into a validator with a limit on the work.
 //!
 //! The jsonschema crate compiles a resource (a schema with an `$id`) again for each chain of
-//! references that leads to it, because dynamic references depend on the chain: thirty resources
-//! with two references each make a billion compilations. This module therefore adds a keyword to
-//! each resource that counts compilations and stops them at a limit. Patterns are compiled whole,
-//! and a pattern of twenty characters may take megabytes.
+//! references that leads to it, because dynamic references depend on the chain. Thirty resources
+//! with two references each therefore cause a billion compilations. This module adds a keyword to
+//! each resource that counts compilations and stops them at a limit. Patterns also need a limit:
+//! they are compiled as a whole, and a pattern of twenty characters may take megabytes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ pub(super) fn compile(
         let pointer = error.instance_path().to_string();
         SchemaFault {
             // The schema's author did not write this keyword, so report the schema that contains
-            // it.
+            // the keyword.
             pointer: match pointer.strip_suffix(RESOURCE) {
                 Some(part) => part.trim_end_matches('/').to_owned(),
                 None => pointer,
@@ -82,7 +82,8 @@ fn mark_resources(schema: &mut Value) {
         Value::Object(fields) => {
             let is_data = |keyword: &str| DATA.contains(&keyword);
             for (keyword, value) in fields.iter_mut() {
-                // A property may have the name of such a keyword; its value is then a schema.
+                // A property may have the name of a data keyword; the value of that property is a
+                // schema.
                 match value {
                     Value::Object(properties) if keyword == "properties" => {
                         properties.values_mut().for_each(mark_resources);
@@ -110,8 +111,8 @@ pub(super) struct PatternCost {
 
 /// Checks the patterns of a schema and computes their costs.
 ///
-/// Patterns with lookaround or backreferences backtrack, at most [`BACKTRACK_STEPS`]; every key is
-/// matched against each pattern of `patternProperties`.
+/// Patterns with lookaround or backreferences backtrack, at most [`BACKTRACK_STEPS`] times. Every
+/// key is matched against each pattern of `patternProperties`.
 ///
 /// # Errors
 ///

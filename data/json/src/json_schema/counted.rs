@@ -1,9 +1,9 @@
 //! JSON values that count each access by a validator and stop it at a limit.
 //!
-//! A validator of the jsonschema crate has no work limit and cannot be cancelled. But it accesses
-//! a value only through [`Node`], and this implementation charges a step per access. When the
-//! budget is spent, it unwinds, which is the only way out of a foreign recursion. No panic hook
-//! runs, and [`run_with_budget`] turns the unwinding into a result.
+//! A validator of the jsonschema crate has no work limit and cannot be cancelled. But it accesses a
+//! value only through [`Node`], and this implementation charges a step per access. When the budget
+//! is spent, it unwinds the stack, which is the only way to leave the crate's recursion. No panic
+//! hook runs, and [`run_with_budget`] turns the unwinding into a result.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -26,12 +26,12 @@ pub(super) struct Allowance {
     pub(super) n_steps: u64,
     /// Maximum bytes of errors.
     pub(super) error_bytes: u64,
-    /// Bytes charged per error, in addition to the value that it is about.
+    /// Bytes charged per error, in addition to the value that the error contains.
     pub(super) per_error: u64,
-    /// Steps charged for descending into the value: a schema may try many branches there without
-    /// accessing the value.
+    /// Steps charged for descending into the value, because a schema may try many branches at the
+    /// new location without accessing the value.
     pub(super) per_descent: u64,
-    /// Steps charged per string in addition to its length: patterns may backtrack over it.
+    /// Steps charged per string in addition to its length, because patterns may backtrack over it.
     pub(super) per_text: u64,
 }
 
@@ -56,7 +56,7 @@ thread_local! {
     };
 }
 
-/// The budget of a thread outside any walk.
+/// The budget of a thread that is not inside a walk.
 const UNLIMITED: Allowance = Allowance {
     n_steps: u64::MAX,
     error_bytes: u64::MAX,
@@ -81,7 +81,8 @@ struct BudgetExceeded;
 /// Runs `walk` and returns its result, or `None` if it exceeds the budget.
 pub(super) fn run_with_budget<T>(allowance: Allowance, walk: impl FnOnce() -> T) -> Option<T> {
     set_budget(allowance);
-    // An interrupted walk leaves only its context and lists, which are not used again.
+    // An interrupted walk leaves only its own context and lists unfinished, and these are not used
+    // again.
     let outcome = catch_unwind(AssertUnwindSafe(walk));
     set_budget(UNLIMITED);
     match outcome {
@@ -116,7 +117,7 @@ fn charge_string(text: &str) {
     });
 }
 
-/// The representation for [`jsonschema::options_for`].
+/// The value representation that [`jsonschema::options_for`] uses.
 pub(super) struct Counted;
 
 /// A JSON value that counts accesses.
@@ -212,7 +213,7 @@ impl<'a> Node<'a, Counted> for CountedValue<'a> {
         }
     }
 
-    /// Charges for an error, which copies its value if it arises inside a branch.
+    /// Charges for an error. An error inside a branch copies its value.
     fn to_value(&self) -> Cow<'a, Value> {
         let n_bytes = n_bytes(self.0);
         charge_steps(n_bytes / 64);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Retriever;
 use super::counted::Counted;
 
-/// How a validator treats `format`.
+/// How a validator interprets `format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FormatRule {
     /// As an annotation, the default of the specification.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_memoized_definition_asserts_its_formats() {
-        // Enough paths lead to the same location for the memoized validator to run.
+        // Enough paths lead to the same location that the memoized validator runs.
         let mut definitions = json!({"d0": {"type": "string", "format": "date"}});
         for i in 1..=24 {
             let previous = json!({"$ref": format!("#/$defs/d{}", i - 1)});

@@ -1,9 +1,9 @@
 //! Decides whether a value is valid, with results memoized by (definition, location).
 //!
-//! The jsonschema crate memoizes only definitions that refer to themselves. With forty definitions
-//! that each refer to the previous one twice, it takes 2^40 steps. Here each reference target is a
-//! separate validator, references are a custom keyword that calls it, and each result is stored
-//! for the rest of the walk.
+//! The jsonschema crate memoizes only definitions that refer to themselves. If forty definitions
+//! each refer to the previous one twice, it takes 2^40 steps. This module compiles each reference
+//! target into a separate validator and replaces references by a custom keyword that calls it. Each
+//! result is stored for the rest of the walk.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -37,14 +37,15 @@ pub(super) fn is_valid(
 #[derive(Default)]
 struct MemoizedValidators {
     validators: OnceLock<Vec<Validator<Counted>>>,
-    /// Results by definition and address; `None` while being computed.
+    /// Results by definition and address; `None` while the result is being computed.
     results: Mutex<Results>,
 }
 
 #[derive(Default)]
 struct Results {
     verdicts: HashMap<(usize, usize), Option<bool>>,
-    /// How often a definition was requested at a location where it was still being computed.
+    /// How often a definition was evaluated at a location where its result was still being
+    /// computed.
     n_cycles: u64,
 }
 
@@ -108,8 +109,8 @@ impl MemoizedValidators {
         };
         let verdict = validator.is_valid(value);
         let mut results = self.lock_results();
-        // A result inside a cycle may depend on where the cycle was entered. A property name is a
-        // temporary string whose address the next name may reuse.
+        // A result inside a cycle may depend on where the cycle was entered. Strings are not
+        // stored: a property name is a temporary string whose address the next name may reuse.
         if results.n_cycles == n_cycles && !value.0.is_string() {
             results.verdicts.insert(key, Some(verdict));
         } else {

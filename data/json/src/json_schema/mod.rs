@@ -6,9 +6,9 @@
 //! annotations. References outside the schema are never fetched: such a schema is an error.
 //!
 //! A few lines of schema can require endless work: two branches that lead to the same child double
-//! the work at each level of the value. So a walk over a value has a step budget. Validity is
-//! decided before the broken rules are collected, because only that check is memoized. Errors,
-//! which the crate collects in full for each branch, have a byte budget.
+//! the work at each level of the value. A walk over a value therefore has a step budget. Validity
+//! is decided before the broken rules are collected, because only the validity check is memoized.
+//! The crate collects all errors of each branch, so errors have a byte budget.
 
 mod compile;
 mod counted;
@@ -64,7 +64,7 @@ pub enum Verdict {
 /// A rule that a value breaks.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// The keyword; [`BUDGET`] if the budget ran out before the rule was found.
+    /// The keyword of the rule; [`BUDGET`] if the budget was spent before the rule was found.
     pub rule: String,
     /// JSON pointer into the value.
     pub place: Location,
@@ -87,10 +87,10 @@ impl Fault {
     }
 }
 
-/// The rule of a [`Fault`] that reports that the budget ran out.
+/// The rule of a [`Fault`] that reports a spent budget.
 pub const BUDGET: &str = "budget";
 
-/// Levels of schema and value that fit on the stack of any thread.
+/// Product of schema levels and value levels that fits on the stack of any thread.
 const EVERY_STACK_LEVELS: usize = 400;
 /// Maximum stack bytes per level; collecting errors was measured at 1.1 KiB.
 const BYTES_PER_LEVEL: usize = 8 << 10;
@@ -186,8 +186,9 @@ impl BoundedValidator {
         first.unwrap_or_else(|| Some(too_deep_fault()))
     }
 
-    /// Returns the rules that the value breaks, in the order found: at most [`LISTED_FAULTS`], plus
-    /// the first of each further rule. The last one states how many more there are.
+    /// Returns the rules that the value breaks, in the order found. The result contains the first
+    /// [`LISTED_FAULTS`] faults and the first fault of each further rule. The last one reports the
+    /// number of omitted faults.
     pub fn faults(&self, value: &Value) -> Vec<Fault> {
         let faults = self.run_on_large_stack(value, || match self.evaluate(value) {
             Verdict::Valid => Vec::new(),
@@ -223,7 +224,8 @@ impl BoundedValidator {
         }
     }
 
-    /// Stopping at the first error is cheaper than collecting all, but finds a different first one.
+    /// A walk that stops at the first error is cheaper than a walk that collects all errors, but
+    /// may find a different first error.
     fn find_first_fault(&self, value: &Value) -> Fault {
         let allowance = self.allowance(value);
         let all = run_with_budget(allowance, || {
@@ -261,7 +263,7 @@ impl BoundedValidator {
     }
 
     /// Runs a walk on a separate stack if it may recurse deeply, because validators recurse over
-    /// value and schema at once. Returns `None` if no stack is large enough.
+    /// value and schema at the same time. Returns `None` if no stack is large enough.
     fn run_on_large_stack<T: Send>(
         &self,
         value: &Value,
@@ -285,7 +287,7 @@ impl BoundedValidator {
     }
 }
 
-/// Retriever for external references, which always fails.
+/// Retriever for external references; it always fails.
 type Retriever = std::sync::Arc<dyn jsonschema::Retrieve>;
 
 fn options(dialect: Dialect) -> ValidationOptions<'static, Retriever, Counted> {

@@ -1,11 +1,11 @@
 //! Counts the paths through a JSON Schema at one location of a value.
 //!
 //! Validators try the branches of `anyOf` and similar keywords one after another, and references
-//! let a few lines expand to billions of attempts, for example thirty definitions that each refer
+//! let a few lines expand to billions of attempts. An example is thirty definitions that each refer
 //! to the previous one twice. A validator may try all paths at a location without accessing the
-//! value, so descending to a location is charged for all of them. A schema with too many paths is
-//! rejected. Only the paths at one location are counted: two paths that lead to the same child
-//! double at each level of the value, which the step budget bounds.
+//! value, so a descent to a location is charged for all paths there. A schema with too many paths
+//! is rejected. Only the paths at one location are counted. Two paths that lead to the same child
+//! double at each level of the value; the step budget limits this growth.
 
 use std::collections::HashMap;
 
@@ -102,8 +102,8 @@ struct Paths<'s> {
     root: &'s Value,
     /// Schemas by `$id` or anchor.
     by_id: HashMap<&'s str, &'s Value>,
-    /// Number of paths through the schema at an address; `None` while being counted, since
-    /// validators enter a cycle once.
+    /// Number of paths through the schema at an address; `None` while being counted, because
+    /// validators enter a cycle only once.
     counted: HashMap<*const Value, Option<SchemaPaths>>,
     has_cycle: bool,
 }
@@ -171,7 +171,7 @@ impl<'s> Paths<'s> {
         branches
     }
 
-    /// Resolves a reference within the document; external ones are rejected elsewhere.
+    /// Resolves a reference within the document. External references are rejected elsewhere.
     fn target(&self, reference: &str) -> Option<&'s Value> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let resource = match base {

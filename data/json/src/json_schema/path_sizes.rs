@@ -1,8 +1,8 @@
 //! Counts the bytes of the paths to all subschemas of a JSON Schema.
 //!
-//! A compiled schema stores the whole path to each keyword, as a JSON pointer and, below an `$id`,
-//! also as a URI. One name of 100,000 bytes above 9,000 properties turns a schema of 300,000 bytes
-//! into gigabytes.
+//! A compiled schema stores the whole path to each keyword as a JSON pointer. Below an `$id`, it
+//! also stores the path as a URI. One name of 100,000 bytes above 9,000 properties turns a schema
+//! of 300,000 bytes into gigabytes.
 
 use serde_json::Value;
 
@@ -20,7 +20,8 @@ pub(super) fn check_path_sizes(schema: &Value) -> Result<(), SchemaFault> {
     while let Some((value, parent_bytes)) = pending.pop() {
         match value {
             Value::Array(items) => {
-                // Numbers and strings in a list are not schemas and have no path.
+                // Numbers and strings in a list are not schemas, so the validator stores no path
+                // for them.
                 let parts = items
                     .iter()
                     .filter(|item| item.is_object() || item.is_array());

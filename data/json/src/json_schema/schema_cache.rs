@@ -12,7 +12,7 @@ const MAX_CACHED_SCHEMAS: usize = 512;
 
 /// Compiled schemas by their text.
 ///
-/// Data sets have a few hundred schemas or one per row; one per row must not fill the memory.
+/// A data set has either a few hundred schemas or one per row, which must not fill the memory.
 #[derive(Debug)]
 pub struct SchemaCache<T> {
     schemas: HashMap<String, Arc<T>>,

@@ -1,9 +1,9 @@
 //! Makes a JSON Schema strict: declared keys are required and others are forbidden.
 //!
 //! A plain schema without `required` accepts `{}`, so a model that returns an empty object would
-//! pass; the strict schema requires exactly the declared keys.
-//! The rule applies to every schema object, including those under `not` and `if`, where it can
-//! change the author's meaning. Report the strict score next to the plain one, never alone.
+//! pass; the strict schema requires exactly the declared keys. The rule applies to every schema
+//! object, including objects under `not` and `if`, where it can change the author's meaning. Report
+//! the strict score next to the plain score, never on its own.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ const OPENNESS_KEYWORDS: [&str; 3] = [
 /// Returns the schema with undeclared keys forbidden and all declared keys required, in every
 /// object that has `properties`.
 ///
-/// An object with keywords for additional, pattern or unevaluated properties keeps them.
+/// An object with keywords for additional, pattern or unevaluated properties keeps these keywords.
 /// Values under `enum`, `const`, `default` and `examples` are data and are not changed.
 pub fn strict_keys(schema: &Value) -> Value {
     rewrite_schema(schema, Declared::Required)

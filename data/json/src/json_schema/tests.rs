@@ -251,7 +251,7 @@ impl Random {
     }
 }
 
-/// Random schemas over few names, so that they often apply to the values.
+/// Random schemas that use only a few names, so that they often apply to the values.
 struct Schemas {
     random: Random,
     draft_7: bool,
@@ -405,7 +405,7 @@ fn random_schemas_agree_with_the_plain_crate() {
         let plain = plain(&schema);
         for _ in 0..4 {
             let value = schemas.value(3);
-            // The plain crate has no work limit, and few of these pairs need one.
+            // The plain crate has no work limit. Few of these pairs would need one.
             let small_allowance = Allowance {
                 n_steps: 200_000,
                 ..validator.allowance(&value)

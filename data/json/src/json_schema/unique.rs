@@ -1,5 +1,5 @@
-//! Writes a JSON value canonically: values are equal under JSON Schema if and only if their text
-//! is.
+//! Writes a JSON value in a canonical form: two values are equal under JSON Schema if and only if
+//! their canonical text is equal.
 
 use serde_json::{Number, Value};
 

@@ -1,7 +1,7 @@
 //! Divides two integers of any size to the nearest 64-bit float, ties to even.
 //!
-//! Dividing the nearest floats instead would round three times, and fail for integers beyond the
-//! float range even if their quotient is small.
+//! Converting both integers to floats first would round three times. It would also fail for
+//! integers beyond the float range, even if their quotient is small.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -23,7 +23,7 @@ fn divide_unsigned(dividend: &BigUint, divisor: &BigUint) -> Option<f64> {
         return Some(0.0);
     }
     // The quotient is within 2^(magnitude - 1) .. 2^(magnitude + 1). Two bits beyond the mantissa
-    // are enough for rounding; the last one is set if any later bit is.
+    // are enough for rounding; the last of them is set if any later bit is set.
     let magnitude = dividend.bits() as i64 - divisor.bits() as i64;
     if magnitude > 1025 {
         return None;

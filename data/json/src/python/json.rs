@@ -1,7 +1,8 @@
 //! Reads JSON as Python's `json.loads` does, and writes it as `json.dumps` does.
 //!
-//! Python accepts more than RFC 8259: `NaN`, `Infinity`, floats beyond range as infinities, and
-//! escapes of lone surrogates. It still rejects single quotes, comments and trailing commas.
+//! Python accepts more than RFC 8259: `NaN`, `Infinity`, floats beyond the range, which become
+//! infinities, and escapes of lone surrogates. It still rejects single quotes, comments and
+//! trailing commas.
 
 use num_bigint::BigInt;
 use serde_json::Value;

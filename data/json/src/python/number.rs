@@ -1,7 +1,8 @@
 //! Python's arithmetic on integers of any size and floats.
 //!
-//! The result is an integer if both operands are integers and the operation is closed over them;
-//! `/` and negative powers always give a float. Operations that raise in Python return an error.
+//! The result is an integer if both operands are integers and the operation always gives integers
+//! for integers. `/` and negative powers always give a float. Operations that raise an exception in
+//! Python return an error.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
@@ -32,7 +33,7 @@ pub enum NumberError {
     /// `OverflowError`: the result exceeds the float range.
     #[error("the result is beyond the range of a float")]
     Overflow,
-    /// An integer beyond [`MAX_INTEGER_BITS`].
+    /// The result is an integer beyond [`MAX_INTEGER_BITS`].
     #[error("the result has more than {MAX_INTEGER_BITS} bits")]
     TooLarge,
     /// `ValueError`: the function is undefined for this argument, or its value is complex.
@@ -201,7 +202,7 @@ impl Number {
         }
     }
 
-    /// `a // b`: rounded down; an integer if both operands are.
+    /// `a // b`: rounded down; an integer if both operands are integers.
     ///
     /// # Errors
     ///
@@ -237,7 +238,7 @@ impl Number {
         }
     }
 
-    /// `a ** b`: an integer if both operands are, unless the exponent is negative.
+    /// `a ** b`: an integer if both operands are integers and the exponent is not negative.
     ///
     /// # Errors
     ///
@@ -342,7 +343,7 @@ fn float_power(base: f64, exponent: f64) -> Result<f64, NumberError> {
     if base < 0.0 && base.is_finite() && exponent.is_finite() && exponent.fract() != 0.0 {
         return Err(NumberError::Domain);
     }
-    // With a constant exponent the compiler could multiply instead, which rounds differently.
+    // If the compiler sees a constant exponent, it may multiply instead, which rounds differently.
     let power = base.powf(black_box(exponent));
     if power.is_infinite() && base.is_finite() && exponent.is_finite() {
         Err(NumberError::Overflow)

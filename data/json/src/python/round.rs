@@ -1,7 +1,7 @@
 //! Rounds a float to a number of decimal digits, as Python's `round` does.
 
-/// Returns the float nearest to the rounded decimal value of `float`; ties of the exact value go to
-/// even.
+/// Returns the float nearest to the rounded decimal value of `float`. If the exact value is halfway
+/// between two decimals, it is rounded to the even digit.
 ///
 /// # Source
 ///

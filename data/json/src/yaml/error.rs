@@ -34,8 +34,8 @@ impl YamlError {
         }
     }
 
-    /// Moves the location to the tab. The library reports the last token before it, which may be
-    /// several lines above.
+    /// Moves the location of the error to the tab. The library reports the last token before the
+    /// tab, which may be several lines above.
     fn move_to_tab(self, text: &str) -> Self {
         let mut lines = text.lines().enumerate().skip(self.line - 1);
         let tab = lines.find_map(|(idx, line)| {

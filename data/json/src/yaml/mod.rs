@@ -17,13 +17,13 @@ use serde_json::Value;
 
 pub use error::YamlError;
 
-/// A document, with the source text of those scalars that JSON writes differently.
+/// A document, with the source text of the scalars that JSON writes differently.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct YamlDocument {
     /// The value.
     pub value: Value,
-    /// By JSON pointer, the source text of plain non-string scalars, such as `007`, that JSON
-    /// writes differently.
+    /// The source text of plain non-string scalars that JSON writes differently, such as `007`, by
+    /// JSON pointer.
     pub source_texts: HashMap<String, String>,
 }
 

@@ -34,7 +34,7 @@ struct Anchored {
 /// A collection that is still open.
 struct OpenCollection {
     node: Node,
-    /// The key whose value comes next.
+    /// The key of the next value.
     key: Option<Key>,
     anchor: usize,
     start: Marker,
@@ -42,7 +42,7 @@ struct OpenCollection {
     before: Totals,
     /// Levels below this one.
     n_levels: usize,
-    /// Merged mappings, whose keys are used unless the mapping has a key of the same name.
+    /// Merged mappings. Their keys are used unless the mapping itself has a key of the same name.
     merged: Vec<(String, Node)>,
 }
 
@@ -183,7 +183,7 @@ impl Reader {
         let at = open.start;
         let mut node = open.node;
         if let Node::Mapping(fields) = &mut node {
-            // The mapping's own keys win, then the keys of the first merged mapping.
+            // The mapping's own keys take precedence, then the keys of the first merged mapping.
             for (key, node) in open.merged {
                 fields.entry(key).or_insert(node);
             }
@@ -196,7 +196,7 @@ impl Reader {
                 n_bytes: self.totals.n_bytes - open.before.n_bytes,
                 n_levels,
             };
-            // Aliases repeat a separate copy, whose values are also charged.
+            // An alias repeats its node as a separate copy, whose values are also charged.
             self.charge(anchored.n_values, 0, &at)?;
             self.anchors.insert(open.anchor, anchored);
         }

@@ -86,7 +86,8 @@ fn float(text: &str) -> Option<f64> {
         && unsigned
             .bytes()
             .all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
-    // The float parser checks the rest. It would also accept words such as `inf`.
+    // The float parser checks the rest. It would also accept words such as `inf`, so words are
+    // excluded first.
     is_number.then(|| text.parse::<f64>().ok())?
 }
 

@@ -44,7 +44,7 @@ pub enum Padding {
 /// Concatenated documents: the unit of one forward and backward pass.
 ///
 /// All token vectors have the same length, padding included. The logits at `t` predict `targets[t]`
-/// with weight `loss_weights[t]`; both are 0 at the last token of a document.
+/// with weight `loss_weights[t]`. The last token of a document has target 0 and weight 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MicroBatch {
     /// Token ids, unshifted.
@@ -107,8 +107,8 @@ impl MicroBatch {
 /// The micro-batches of one optimizer step.
 ///
 /// The step's loss is the weighted sum over all micro-batches, divided once by
-/// [`StepBatch::sum_loss_weights`]. One micro-batch of eight examples therefore equals eight of
-/// one.
+/// [`StepBatch::sum_loss_weights`]. One micro-batch of eight examples therefore has the same loss
+/// as eight micro-batches of one example.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepBatch {
     /// Micro-batches in execution order.
@@ -138,7 +138,7 @@ impl StepBatch {
     }
 }
 
-/// Shifts ids and weights to targets and target weights.
+/// Converts ids and weights to targets and target weights, shifted by one.
 ///
 /// Position `t` gets the id and weight of `t + 1`. The last position gets target 0 with weight 0.
 /// The weight of the first token is dropped, because nothing predicts it.
@@ -162,7 +162,7 @@ pub fn shift_for_next_token(input_ids: &[u32], loss_weights: &[f32]) -> (Vec<u32
 /// # Errors
 ///
 /// - there are no examples, or an example has no tokens
-/// - an example has a different number of weights than tokens
+/// - the numbers of weights and tokens of an example differ
 /// - a weight is negative, infinite or not a number
 pub fn collate(examples: &[Example], padding: Padding) -> Result<MicroBatch, BatchError> {
     if examples.is_empty() {

@@ -1,8 +1,8 @@
-//! Errors of examples and options for batches.
+//! Errors in examples and in options for batches.
 
 use thiserror::Error;
 
-/// A reason why no batch, or no order of batches, can be built.
+/// A reason why batches or their order cannot be built.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -58,7 +58,7 @@ pub enum BatchError {
          drop the example"
     )]
     LongerThanPack {
-        /// `number N` (from 0), or the id after [`BatchError::with_ids`].
+        /// `number N` (from 0); [`BatchError::with_ids`] replaces it by the id.
         example: String,
         /// Position of the example in the data set, from 0.
         example_idx: usize,

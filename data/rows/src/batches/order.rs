@@ -1,4 +1,4 @@
-//! Selects the examples of every optimizer step from lengths and a seed.
+//! Selects the examples of every optimizer step from the lengths of all examples and a seed.
 //!
 //! The order of an epoch is a pure function of the options and the epoch number. No state is
 //! carried between epochs, so a run resumes from two integers, the [`Cursor`], at the cost of
@@ -18,7 +18,7 @@ const SHUFFLE_STREAM: u64 = 0x6F72_6465_7200_0000;
 /// Base of the random streams that sample parts with a fractional weight.
 const DRAW_STREAM: u64 = 0x6472_6177_6E00_0000;
 
-/// Maximum number of epochs over which the uses of parts are counted; no run has more.
+/// Maximum number of epochs in which the uses of parts are counted; no run has more.
 const MAX_COUNTED_EPOCHS: u64 = 100_000;
 
 /// Number of micro-batches whose examples are sorted by length together: enough for similar lengths
@@ -75,7 +75,7 @@ pub struct Cursor {
 /// All micro-batches of one epoch, in order.
 #[derive(Debug)]
 struct EpochPlan {
-    /// Positions of the examples of all micro-batches, concatenated.
+    /// Data-set positions of the examples of all micro-batches, concatenated.
     examples: Vec<u32>,
     /// End offset of each micro-batch.
     ends: Vec<u32>,
@@ -114,8 +114,8 @@ impl EpochPlan {
 pub struct Part {
     /// Number of examples.
     pub n_examples: usize,
-    /// Uses of each example per epoch: 1 uses it once, 2 twice, and 0.5 uses half of the examples,
-    /// drawn again in each epoch. Fractions of an example are carried over to the next epoch.
+    /// How often each example is used per epoch: 1 uses it once, 2 twice. With 0.5, each epoch
+    /// draws half of the examples. Fractions of an example are carried over to the next epoch.
     pub weight: f64,
 }
 
@@ -176,7 +176,7 @@ impl StepOrder {
     ///
     /// # Errors
     ///
-    /// - an epoch would have less than one example on average, or more than can be counted
+    /// - an epoch would have fewer than one example on average, or more than can be counted
     pub fn with_parts(self, parts: &[Part]) -> Result<Self, BatchError> {
         if parts.iter().all(|part| part.weight == 1.0) {
             return Ok(self);

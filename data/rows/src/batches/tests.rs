@@ -451,7 +451,7 @@ fn weighted_parts_repeat_by_their_weight_and_others_occur_once_per_epoch() {
     assert_eq!(drawn.len(), 20, "every example occurs in some epoch");
     assert_eq!(counts(7), counts(7));
 
-    // Without weights nothing changes.
+    // Parts with weight 1 change nothing.
     let plain = order().with_parts(&[part(30, 1.0), part(4, 1.0)]).unwrap();
     for step in 0..plain.steps_in_epoch(1) {
         assert_eq!(plain.step(1, step), order().step(1, step));
@@ -460,8 +460,8 @@ fn weighted_parts_repeat_by_their_weight_and_others_occur_once_per_epoch() {
     assert_eq!(nothing.unwrap_err(), BatchError::NoExamples);
 }
 
-/// A part with less than half an example per epoch is used as often as its weight specifies, over
-/// many epochs.
+/// Over many epochs, a part with less than half an example per epoch is used as often as its weight
+/// specifies.
 #[test]
 fn fractions_of_examples_are_carried_over_the_epochs() {
     let options = OrderOptions {

@@ -43,7 +43,7 @@ impl fmt::Debug for ByteLevelBpe {
 }
 
 impl ByteLevelBpe {
-    /// Whether llama.cpp adds the begin token if the file does not specify it.
+    /// Whether llama.cpp adds the begin token if the file does not specify whether to add it.
     ///
     /// # Source
     ///
@@ -52,8 +52,8 @@ impl ByteLevelBpe {
         PreTokenizer::find_by_name(&self.pre).is_ok_and(|definition| definition.adds_bos)
     }
 
-    /// Whether llama.cpp tokenizes some text with combining marks differently than the tokenizer
-    /// with this pre-tokenizer name.
+    /// Whether llama.cpp splits some text with combining marks differently from the model's own
+    /// tokenizer, for the pre-tokenizer of this name.
     pub fn differs_with_marks(pre: &str) -> bool {
         PreTokenizer::find_by_name(pre).is_ok_and(|definition| definition.differs_with_marks)
     }
@@ -110,7 +110,7 @@ impl ByteLevelBpe {
     ///
     /// The pre-tokenizer is unknown, or tokens, types and merges are inconsistent.
     pub fn into_tokenizer(self) -> Result<Tokenizer, VocabularyError> {
-        // The parts come from an untrusted file, and the library panics on some invalid ones.
+        // The parts come from an untrusted file, and the library panics on some invalid parts.
         catch_panic(|| self.build())
             .unwrap_or_else(|panicked| Err(VocabularyError::Tokenizer(panicked.into())))
     }
@@ -278,7 +278,7 @@ mod tests {
         for (pre, expected) in expected {
             assert_eq!(words(pre, text), expected, "{pre}");
         }
-        // Only one of them keeps a vowel sign with its letter.
+        // Only qwen35 keeps a vowel sign with its letter.
         let text = "\u{915}\u{93f}\u{924}";
         assert_eq!(words("qwen35", text), [text]);
         assert_eq!(words("qwen2", text).len(), 2);

@@ -37,8 +37,8 @@ impl CallCheck {
         }
     }
 
-    /// Checks the calls of all messages. `calls_of` gives the path of a message's calls by its
-    /// index, as in `messages[2].tool_calls`.
+    /// Checks the calls of all messages. `calls_of` maps the index of a message to the path of its
+    /// calls, such as `messages[2].tool_calls`.
     ///
     /// A row without tools passes. If a tool has an unknown format, any name passes, because the
     /// call may refer to that tool.
@@ -146,13 +146,13 @@ fn tool(idx: usize, value: &Value) -> Option<Tool<'_>> {
     })
 }
 
-/// The declaration of a tool in a row, for scoring calls by the rules that apply to rows.
+/// A tool declared in a row. Scorers check calls against it by the same rules as rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeclaredTool {
     /// Name of the tool.
     pub name: String,
-    /// JSON Schema of the arguments, with JSON Schema type names; `None` if the parameters are not
-    /// a schema.
+    /// JSON Schema of the arguments, with the type names of JSON Schema; `None` if the parameters
+    /// are not a schema.
     pub parameters: Option<Value>,
     /// All argument names, if no others are accepted.
     pub arguments: Option<Vec<String>>,

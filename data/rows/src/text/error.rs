@@ -63,7 +63,7 @@ pub enum DataError {
     /// The mask names a kind of span that occurs in no row.
     #[error(
         "`{setting}` names {span}, and none of the {n_rows} rows has one: arguments are found in \
-         `tool_calls` of messages and in goat rows, not in calls written as text in a content; use \
+         `tool_calls` of messages and in goat rows, not in calls written as text in `content`; use \
          `tool_calls`, or delete the setting"
     )]
     NoSpan {
@@ -354,7 +354,7 @@ impl DataError {
         }
     }
 
-    /// Whether a file cannot be read, so no row is wrong.
+    /// Whether a file could not be read, in which case no row is wrong.
     pub fn is_system_error(&self) -> bool {
         match self.fault() {
             Self::Read(error) => error.is_system_error(),
@@ -365,7 +365,7 @@ impl DataError {
     }
 }
 
-/// The remedy of a template that ends turns with the tokens of a different model.
+/// Suggests built-in templates if the template ends turns with the tokens of a different model.
 fn fitting_templates(built_in: &[&str]) -> String {
     if built_in.is_empty() {
         return String::new();
@@ -375,7 +375,7 @@ fn fitting_templates(built_in: &[&str]) -> String {
         .map(|name| format!("data.chat_template = {name:?}"))
         .collect();
     format!(
-        "; built-in for the turns of this model: {}",
+        "; built-in templates for this model's turns: {}",
         settings.join(" or ")
     )
 }

@@ -10,9 +10,9 @@ use crate::budgets::SENTENCE_PIECE_BYTES;
 pub(super) const PLAIN: i32 = 1;
 /// `token_types` value of the unknown token.
 pub(super) const UNKNOWN: i32 = 2;
-/// `token_types` value of control tokens, which never come from text.
+/// `token_types` value of control tokens, such as the end-of-turn token.
 pub(super) const CONTROL: i32 = 3;
-/// `token_types` value of user-defined tokens: whole tokens that are ordinary text.
+/// `token_types` value of user-defined tokens: ordinary text that is matched as a whole.
 pub(super) const USER_DEFINED: i32 = 4;
 /// `token_types` value of unused ids.
 pub(super) const UNUSED: i32 = 5;
@@ -116,7 +116,7 @@ pub(super) struct JsonTokens {
 
 impl JsonTokens {
     /// The file's tokens, filled up to `n_tokens`: unused ids get filler tokens, as in llama.cpp's
-    /// converter. `user_defined` spells tokens that are matched as a whole.
+    /// converter. `user_defined` returns the GGUF spelling of a token that is matched as a whole.
     pub(super) fn from_json(
         file: &Value,
         n_tokens: usize,

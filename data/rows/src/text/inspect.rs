@@ -53,10 +53,11 @@ pub struct InspectedTurn {
     pub start: usize,
     /// One past the stop token.
     pub end: usize,
-    /// The text before the first byte.
+    /// Kind of template text before the first supervised byte.
     pub begins: TurnBegin,
-    /// Whether the text before the turn equals the prompt that the template renders for that turn;
-    /// templates drop the reasoning of earlier turns once a later one exists.
+    /// Whether the text before the turn equals the prompt that the template renders for that turn.
+    /// It can differ, because templates drop the reasoning of earlier turns once a later one
+    /// exists.
     pub is_prompt: bool,
 }
 

@@ -139,7 +139,8 @@ impl MaskConfig {
         self.resolve_weights().map(|_| ())
     }
 
-    /// Checks that each kind of span named by the settings occurs; takes the counts over all rows.
+    /// Checks that each kind of span named by the settings occurs in at least one row; `n_spans`
+    /// contains the counts over all rows.
     ///
     /// # Errors
     ///

@@ -28,11 +28,11 @@ pub(super) struct PreTokenizer {
     pub(super) normalizes: bool,
     /// Whether a word that is a token is used whole, regardless of its merges.
     pub(super) ignores_merges: bool,
-    /// Whether llama.cpp adds the begin token if the file does not specify it.
+    /// Whether llama.cpp adds the begin token if the file does not specify whether to add it.
     pub(super) adds_bos: bool,
-    /// Whether llama.cpp splits some text with combining marks differently: it does not normalize
-    /// to NFC, and its code for `O200K` and `TEKKEN` treats marks differently. Measured by
-    /// `scripts/verify/pre-tokenizers`.
+    /// Whether llama.cpp splits some text with combining marks differently from the model's own
+    /// tokenizer. It does not normalize to NFC, and its code for `O200K` and `TEKKEN` treats marks
+    /// differently. Measured by `scripts/verify/pre-tokenizers`.
     pub(super) differs_with_marks: bool,
     steps: &'static [Step],
 }
@@ -348,8 +348,8 @@ fn push_steps(section: &Value, steps: &mut Vec<JsonStep>) -> Option<()> {
         "Split" => {
             let pattern = normalize_pattern(section["pattern"]["Regex"].as_str()?);
             let behavior = (section["behavior"].as_str()?, section["invert"].as_bool()?);
-            // Unmatched text is removed, which is equivalent if the expression matches all of a
-            // text.
+            // "Removed" drops the text between matches. This makes no difference if the expression
+            // matches all of the text.
             let covers = pattern.contains(r"[^\s\p{L}") && pattern.ends_with(r"|\s+");
             let is_same =
                 behavior == ("Isolated", false) || (covers && behavior == ("Removed", true));
@@ -441,7 +441,7 @@ mod tests {
         let seed = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
         let seed = sequence(vec![split(seed), bytes.clone()]);
         assert_eq!(detect_name(&seed, false, false, false), "seed-coder");
-        // NFC selects between names but is not required.
+        // NFC selects between names that differ only in it.
         let Step::Words(qwen2) = QWEN2 else {
             unreachable!()
         };

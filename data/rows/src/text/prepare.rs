@@ -73,12 +73,14 @@ pub enum TokenizeOutcome {
     Dropped(DroppedRow),
 }
 
-/// Number of turns that `mask.train_on` selects but that are not supervised.
+/// Number of turns that are not supervised, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnsupervisedTurns {
-    /// Turns excluded by `train`, `weight` or `loss` in the data.
+    /// Turns that `mask.train_on` selects and that `train`, `weight` or `loss` in the data
+    /// excludes.
     pub n_switched_off: usize,
-    /// Turns whose reasoning the template drops, including those that were not selected.
+    /// Turns whose reasoning the template drops, including turns that `mask.train_on` does not
+    /// select.
     pub n_without_reasoning: usize,
 }
 

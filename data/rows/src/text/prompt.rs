@@ -1,8 +1,8 @@
 //! Builds generation prompts from a row, from messages, or from plain text.
 //!
-//! The prompt of a row is a prefix of its training text, which must start with the template's own
-//! generation prompt; otherwise the row is an error. If only the tokens differ,
-//! [`TokenizedPrompt::begins_example`] is false.
+//! The prompt of a row is the start of its training text. The row is an error if the template
+//! renders a different generation prompt for the messages before the answer. If only the tokens
+//! differ, [`TokenizedPrompt::begins_example`] is false.
 
 use tooltune_template::conversation::Conversation;
 use tooltune_template::{ChatTemplate, Turn, Turns};

@@ -36,8 +36,8 @@ pub struct Row {
     pub conversation: Conversation,
     /// Factor for the weights of its tokens; 1 by default.
     pub weight: f32,
-    /// The row's own fields for the metrics, if the format is SLOT; nested even if the conversation
-    /// shows a flat schema.
+    /// Fields of a SLOT row, for the metrics; nested even if the conversation shows a flattened
+    /// schema.
     pub slot: Option<SlotRow>,
 }
 
@@ -61,7 +61,8 @@ impl Row {
 
 impl Row {
     /// Builds a SLOT row without an answer: the conversation ends with the prompt. The reference
-    /// answer is an empty object, for which a flattening creates its fixed number of list slots.
+    /// answer is an empty object, so a flattened schema has only the configured number of list
+    /// slots.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl SentencePiece {
             .ok_or_else(|| no_equivalent("a normalizer other than SentencePiece's"))?;
         let is_blank = |value: &Value| value == " " || value["String"] == " ";
         let split = &file["pre_tokenizer"];
-        // The normalizer has already replaced the spaces that it would split.
+        // The normalizer has already replaced the spaces at which this pre-tokenizer would split.
         let is_harmless =
             split.is_null() || split["type"] == "Split" && is_blank(&split["pattern"]);
         let is_metaspace = split["type"] == "Metaspace" && split["split"] == false;
@@ -239,7 +239,8 @@ impl SentencePiece {
                 }
             }
         }
-        // Both ends in characters; ties keep the order of ids.
+        // Pairs with equal scores are sorted by the lengths of both parts in characters, then by
+        // id.
         let n_chars = |text: &str| text.chars().count();
         pairs.sort_by(|one, other| {
             let by_score = other.0.total_cmp(&one.0);

@@ -83,8 +83,8 @@ impl SlotPrompt {
     }
 }
 
-/// Renders a template that only prints variables in this order, each once, as Jinja would. The line
-/// break at the end of the template is dropped.
+/// Renders a template as Jinja would, if it only prints these variables, each once and in this
+/// order. The line break at the end of the template is dropped.
 fn fill_template(source: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut rest = source.strip_suffix('\n').unwrap_or(source);

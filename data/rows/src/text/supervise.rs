@@ -20,7 +20,7 @@ pub(super) struct Supervision {
     pub(super) weights: Vec<f32>,
     /// Tokens that cross the boundary of a supervised or weighted span, in order.
     pub(super) straddling: BTreeSet<usize>,
-    /// Number of spans of each kind in [`MaskConfig::resolve_weights`], in its order.
+    /// Number of spans of each kind, in the order of [`MaskConfig::resolve_weights`].
     pub(super) n_spans: Vec<usize>,
 }
 
@@ -95,8 +95,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Sets the weights of each turn, from its start to its stop token, to the weight of its
-    /// message.
+    /// Sets the weight of the tokens of each turn, from its start to its stop token, to the weight
+    /// of its message.
     fn supervise_turns(&self, ends: &[(&Turn, usize)]) -> Result<Supervision, DataError> {
         let n_tokens = self.encoded.ids.len();
         let mut supervision = Supervision {
@@ -235,7 +235,8 @@ impl<'a> Supervisor<'a> {
         };
         let after = &self.rendered.text[turn.content_end..turn.end];
         let stop_tokens: Vec<String> = self.stop_ids.iter().map(name).collect();
-        // A template that writes a stop token is not at fault: the token has no weight.
+        // If the template writes a stop token, the error is that the token has weight 0, and
+        // another template would not help.
         let is_written = stop_tokens.iter().any(|token| after.contains(token));
         let built_in = match is_written {
             true => Vec::new(),

@@ -91,8 +91,8 @@ impl ToolNotes {
         lines.into_iter().flatten().collect()
     }
 
-    /// Counts the mismatches of a row. `calls_of` gives the path of a message's calls by its index,
-    /// as in `messages[2].tool_calls`.
+    /// Counts the mismatches of a row. `calls_of` maps the index of a message to the path of its
+    /// calls, such as `messages[2].tool_calls`.
     pub(super) fn count(
         &mut self,
         id: &str,
@@ -222,7 +222,7 @@ struct ResultMatcher<'c> {
     by_id: HashMap<&'c str, SameId>,
     /// Messages with an id that no earlier call has, because the calls have no ids.
     unmatched_without_ids: Vec<usize>,
-    /// Messages with an id that no earlier call has, although the calls have ids.
+    /// Messages with an id that no earlier call has, although some calls have ids.
     unmatched_with_ids: Vec<usize>,
     /// The first result that names a different tool than its call.
     misnamed: Option<(usize, Call<'c>)>,
@@ -282,8 +282,8 @@ impl<'c> ResultMatcher<'c> {
         }
     }
 
-    /// A result belongs to the call with its id, or without an id to the first earlier call without
-    /// a result.
+    /// A result belongs to the call with its id. A result without an id belongs to the first
+    /// earlier call without a result.
     fn add_result(&mut self, message_idx: usize, message: &Message) {
         let Some(id) = message.extra.get("tool_call_id") else {
             self.answer_next(|_| true);

@@ -95,9 +95,8 @@ impl CallsAnswer {
         answer.limit_calls()
     }
 
-    /// Converts the arguments of an answer to flat tools to their nested form.
-    ///
-    /// A call with a name that is not in the flat schema of its tool is malformed.
+    /// Converts the arguments of an answer to flat tools to their nested form. A call is malformed
+    /// if it has an argument that the flat schema of its tool does not contain.
     #[must_use]
     pub fn unflatten(self, flat: &FlatToolRow, report: &mut UnflattenReport) -> Self {
         let mut answer = Self {
@@ -145,7 +144,7 @@ impl CallsAnswer {
         }
     }
 
-    /// Keeps at most [`MAX_CALLS`] calls; an answer with more is malformed.
+    /// Keeps at most [`MAX_CALLS`] calls. An answer with more calls is malformed.
     pub(super) fn limit_calls(mut self) -> Self {
         self.malformed.truncate(MAX_CALLS);
         if self.calls.len() > MAX_CALLS {
@@ -189,8 +188,8 @@ impl WrittenCall {
         }
     }
 
-    /// Whether a value is an attempted call, valid or not: it has a name, and arguments or the name
-    /// of a known tool.
+    /// Whether a value is an attempted call, valid or not. It is if it has a name, and also
+    /// arguments or the name of a known tool.
     pub(super) fn is_attempted_call(value: &Value, is_tool: impl Fn(&str) -> bool) -> bool {
         let fields = value.get("function").filter(|inner| inner.is_object());
         let fields = fields.unwrap_or(value);

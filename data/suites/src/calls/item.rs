@@ -64,7 +64,7 @@ pub struct SkippedTurns {
     pub n_switched_off: usize,
     /// The row has more turns than the limit.
     pub n_over_budget: usize,
-    /// Turns with calls as text that cannot be parsed; ids with reasons.
+    /// Turns with calls as text that cannot be parsed: ids and reasons.
     pub unreadable: Vec<String>,
 }
 
@@ -97,14 +97,14 @@ impl SkippedTurns {
 }
 
 impl CallsItem {
-    /// The messages before the turn. They are the original ones, whatever the model answered
-    /// earlier.
+    /// The messages before the turn, always as in the row, regardless of the model's earlier
+    /// answers.
     pub fn history(&self) -> Range<usize> {
         0..self.message
     }
 
-    /// The prompt: the history and the tools, from the row's conversation or from its flat form,
-    /// which has the same messages.
+    /// The prompt: the history and the tools. `conversation` is the row's conversation or its flat
+    /// form, which has the same messages.
     pub fn prompt(&self, conversation: &Conversation) -> Conversation {
         let messages: Vec<Message> = conversation.messages[self.history()].to_vec();
         Conversation {
@@ -123,8 +123,8 @@ impl CallsItem {
 
 /// The turns of a row that the model must produce; skipped turns are counted in `skipped`.
 ///
-/// Text turns are included: with tools available, the correct answer may be not to call one. Calls
-/// that a message contains as text count as calls.
+/// Text turns are included, because the correct answer may be to call none of the available tools.
+/// Calls that a message contains as text count as calls.
 pub fn calls_items(
     row: &Row,
     which_turns: TurnSelection,

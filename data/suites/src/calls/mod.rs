@@ -1,17 +1,18 @@
 //! Scores tool calls in conversations: rows of messages with tools, turn by turn.
 //!
 //! [`calls_items`] lists the turns of a row that a model must produce. The prompt of each turn is
-//! the row's original history before it ([`CallsItem::prompt`]), so that a wrong answer affects
-//! only one turn. [`read_calls`] parses the calls of an answer in the notation of any model family,
-//! and [`CallsAnswer::from_server`] converts calls parsed by a server. If the model was shown flat
-//! tools, [`CallsAnswer::unflatten`] restores the nested arguments.
+//! the row's original history before it ([`CallsItem::prompt`]), so a wrong answer affects only one
+//! turn. [`read_calls`] parses the calls of an answer in the notation of any model family, and
+//! [`CallsAnswer::from_server`] converts calls parsed by a server. If the model's prompt had
+//! flattened tools, [`CallsAnswer::unflatten`] restores the nested arguments.
 //!
 //! [`CallsScorer::score_turn`] pairs expected with predicted calls in any order, exact matches
-//! first, and compares arguments under the tool's schema. Values are compared by type, 5 equals
-//! 5.0, a missing argument equals its default, and an argument that is not in the tool or the gold
-//! answer is wrong. [`CallsSummary`] aggregates the turns. The gold answer is scored like any other
-//! answer ([`CallsItem::gold_answer`]); [`ceilings`](crate::ceilings) lists the metrics for which
-//! its score is not perfect, for example because its calls violate their schema.
+//! first, and compares arguments under the tool's schema. Values are compared by type, so 5 equals
+//! 5.0. A missing argument equals its default. An argument that is neither in the tool nor in the
+//! gold answer is wrong. [`CallsSummary`] aggregates the turns. The gold answer is scored like any
+//! other answer ([`CallsItem::gold_answer`]). [`ceilings`](crate::ceilings) lists the metrics for
+//! which the score of the gold answer is not perfect, for example because its calls violate their
+//! schema.
 //!
 //! Strings are compared exactly. BFCL's checker ignores case, whitespace and some punctuation, so
 //! it accepts `new york` for `New York`, although a server would receive a different value.

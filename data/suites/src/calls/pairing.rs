@@ -1,7 +1,8 @@
 //! Pairs expected calls with predicted calls so that the total score is maximal.
 
-/// Returns the pairs of rows and columns with the largest total gain; each row and column is in at
-/// most one pair. The shorter side is paired completely. All rows must have the same length.
+/// Returns the pairs of rows and columns with the largest total gain. Each row and column is in at
+/// most one pair, and every row or column of the shorter side is in a pair. All rows must have the
+/// same length.
 ///
 /// # Source
 ///
@@ -72,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// The largest total, by brute force.
+    /// The largest total, found by trying all pairings.
     fn largest_total(
         gains: &[Vec<i64>],
         row: usize,

@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 
 use super::tools::Schema;
 
-/// Whether two values are equal as in JSON Schema: numbers by value, so that 5 equals 5.0 but not
-/// "5"; objects in any key order, lists in order. A missing key equals its default in the schema.
+/// Whether two values are equal as in JSON Schema. Numbers are compared by value, so 5 equals 5.0
+/// but not "5". The order of keys does not matter, the order of list items does. A missing key
+/// equals its default in the schema.
 pub(super) fn is_same(schema: Option<Schema<'_>>, left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => is_same_number(left, right),
@@ -50,7 +51,7 @@ fn as_integer(number: &serde_json::Number) -> Option<i128> {
     if let Some(integer) = number.as_i128() {
         return Some(integer);
     }
-    // Above this, neighbouring integers are the same float; such floats are compared as floats.
+    // Above this number, adjacent integers are the same float. Such floats are compared as floats.
     const MAX_EXACT_FLOAT: f64 = (1_u128 << 100) as f64;
     let float = number.as_f64()?;
     (float.fract() == 0.0 && float.abs() < MAX_EXACT_FLOAT).then_some(float as i128)

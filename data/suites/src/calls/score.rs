@@ -25,7 +25,7 @@ use super::tools::{Schema, ToolSet};
 pub enum Rule {
     /// Every attempted call can be parsed.
     Malformed,
-    /// Every call names a known tool.
+    /// Every call names a tool of the row.
     InventedName,
     /// At least one call is made if calls are expected.
     MissedCall,
@@ -67,11 +67,11 @@ pub struct CallScore {
     pub tool: String,
     /// Levels of objects and lists in the tool's schema; `None` if the schema is unknown.
     pub depth: Option<usize>,
-    /// Whether a call to the tool in the answer is paired with it.
+    /// Whether the answer contains a call to the tool that is paired with this expected call.
     pub name: bool,
-    /// Number of expected arguments, plus unexpected ones that are present.
+    /// Number of expected arguments plus unexpected arguments of the paired call.
     pub n_arguments: usize,
-    /// Number of right arguments among them.
+    /// Number of these arguments that are right.
     pub n_right_arguments: usize,
     /// Whether the call is made with all arguments right.
     pub exact: bool,
@@ -89,9 +89,9 @@ pub struct TurnScore {
     /// Whether the answer has exactly the expected calls with all arguments right, and was not cut
     /// off.
     pub exact: Option<bool>,
-    /// Fraction of the expected calls whose tool is called.
+    /// Fraction of the expected calls that are paired with a call to the same tool.
     pub name: Option<f64>,
-    /// Fraction of right arguments among expected and predicted ones.
+    /// Fraction of right arguments among the expected and the unexpected arguments.
     pub arguments: Option<f64>,
     /// Fraction of the predicted calls that are valid for their tool: the tool exists, and the
     /// arguments are declared and valid.
@@ -129,12 +129,13 @@ pub struct CallsScorer {
     checkers: SchemaCache<Option<BoundedValidator>>,
 }
 
-/// Scores one answer. To score several, use a [`CallsScorer`], which compiles each schema once.
+/// Scores one answer. To score several answers, use a [`CallsScorer`], which compiles each schema
+/// once.
 pub fn score_turn(item: &CallsItem, answer: &CallsAnswer) -> TurnScore {
     CallsScorer::default().score_turn(item, answer)
 }
 
-/// Comparison of a predicted call with an expected one of the same tool.
+/// Comparison of a predicted call with an expected call of the same tool.
 struct Comparison<'c> {
     n_arguments: usize,
     n_right: usize,
@@ -270,8 +271,8 @@ impl CallsScorer {
             check.is_unchecked = true;
             return check;
         };
-        // Formats are annotations, as in the benchmarks whose metrics these are: their references
-        // have dates such as "20 July 2026".
+        // Formats are annotations, because the references of the benchmarks that define these
+        // metrics contain dates such as "20 July 2026".
         let Ok(checker) = self.checkers.get_or_compile(schema, |schema| {
             Ok::<_, Infallible>(BoundedValidator::new(schema).ok())
         });
@@ -363,8 +364,8 @@ fn pair_calls<'c>(
         let tool = tools.find_tool(name);
         let compare_at =
             |gold_idx: usize, made_idx: usize| compare(tool, &gold[gold_idx], &predicted[made_idx]);
-        // Calls that exactly match one expected call match the same other ones, so the first one
-        // suffices.
+        // Predicted calls that exactly match one expected call also match the same other expected
+        // calls, so the first of them suffices.
         gold_idxs.retain(|&gold| {
             let exact_match =
                 predicted_idxs

@@ -95,7 +95,7 @@ fn arguments(line: &Value) -> Option<[f64; 2]> {
         .try_fold([0.0; 2], |[a, b], pair| pair.map(|[c, d]| [a + c, b + d]))
 }
 
-/// The fraction of a turn's expected calls made with all arguments right.
+/// The fraction of a turn's expected calls that are made with all arguments right.
 fn exact_calls(line: &Value) -> Option<f64> {
     let calls = field(line, "calls")?.as_array()?.iter();
     let n_exact = calls.filter(|call| call["exact"] == true).count();

@@ -1,8 +1,8 @@
-//! Aggregates the turns of a run: over all turns, by number of expected calls, by schema depth and
-//! by tool.
+//! Aggregates the turns of a run: all turns, and groups by number of expected calls, by schema
+//! depth and by tool.
 //!
 //! Rates of calls and arguments are computed over all calls of a set, so a turn with four calls has
-//! four times the weight; rates of turns are also reported. Intervals resample turns, because the
+//! four times the weight. Rates of turns are also reported. Intervals resample turns, because the
 //! calls of one turn are not independent.
 
 use std::collections::BTreeMap;
@@ -19,8 +19,9 @@ pub struct CallsMetrics {
     pub n: usize,
     /// Number of expected calls.
     pub n_calls: usize,
-    /// Harmonic mean of `exact` and `text_right`; if all turns are of one kind, only the one that
-    /// is defined. On mixed data, a model that never calls, or always calls, scores 0.
+    /// Harmonic mean of `exact` and `text_right`. If only one of them is defined, because all turns
+    /// are of one kind, it is that one. On mixed data, a model that never calls or always calls
+    /// scores 0.
     pub balanced: Option<Estimate>,
     /// Fraction of right turns: exactly the expected calls, or complete text without a call.
     pub right: Option<Estimate>,
@@ -67,11 +68,11 @@ pub struct CallGroup {
     pub group: String,
     /// Number of expected calls.
     pub n: usize,
-    /// Fraction of them whose tool is called.
+    /// Fraction of these calls whose tool is called.
     pub name: Option<Estimate>,
     /// Fraction of right arguments.
     pub arguments: Option<Estimate>,
-    /// Fraction of them made with all arguments right.
+    /// Fraction of these calls made with all arguments right.
     pub exact: Option<Estimate>,
 }
 
@@ -85,7 +86,7 @@ pub struct CallsSummary {
     pub by_n_calls: Vec<TurnGroup>,
     /// By levels of objects and lists in the schema of the expected tool.
     pub by_schema_depth: Vec<CallGroup>,
-    /// By expected tool, the most frequent first.
+    /// By expected tool; the most frequent tool is first.
     pub by_tool: Vec<CallGroup>,
     /// Number of violations of each rule.
     pub faults: BTreeMap<Rule, usize>,
@@ -243,10 +244,10 @@ impl CallsMetrics {
     }
 }
 
-/// Harmonic mean of two fractions of right turns: among those with expected calls, and among those
-/// with expected text. If only one is defined, returns that one.
+/// Harmonic mean of two fractions of right turns: the fraction among turns with expected calls, and
+/// the fraction among turns with expected text. If only one is defined, returns it.
 ///
-/// The ends of its interval are the harmonic means of the ends of both intervals. This interval is
+/// The ends of the interval are the harmonic means of the ends of both intervals. This interval is
 /// wide, so it is also valid for few turns.
 fn balanced_score(scores: &[&TurnScore]) -> Option<Estimate> {
     let recall = |wants_calls: bool| {
@@ -313,8 +314,9 @@ fn groups(scores: &[TurnScore], key: impl Fn(&CallScore) -> String) -> Vec<CallG
 /// Number of tools in the table; the summary contains all of them.
 const N_SHOWN_TOOLS: usize = 10;
 
-/// Formats a summary as Markdown in per cent: a line with this name for all turns, a line per
-/// number of expected calls, and a second table by schema depth and by the most frequent tools.
+/// Formats a summary as Markdown in per cent. The first table has a line with this name for all
+/// turns and a line per number of expected calls. The second table has lines by schema depth and
+/// for the most frequent tools.
 pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
     let mut table = "| calls | n | balanced % | right % | exact % | text_right % | name % | arguments % | valid % \
                      | malformed_rate % | invented_rate % | unwanted_rate % | missed_rate % \

@@ -1,4 +1,4 @@
-//! Determines how a chat template writes calls, by rendering a few and parsing them.
+//! Determines how a chat template writes calls by rendering a few calls and parsing the text.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,8 @@ impl TemplateCalls {
             arguments: arguments(),
         };
         let calls = std::slice::from_ref(&call);
-        // Some templates require that turns with calls have no content, others that it is empty.
+        // Some templates require that turns with calls have no content, others that the content is
+        // empty.
         let mut contents = [None, Some("")].into_iter();
         let Some(parsed) =
             contents.find_map(|content| render_turn(template, &tools, calls, content))
@@ -89,7 +90,7 @@ pub(super) fn render_turn(
     turn.tool_calls = calls
         .iter()
         .map(|call| ToolCall {
-            // Mistral's templates require nine letters or digits.
+            // Mistral's templates require an id of nine letters or digits.
             id: Some("probe0001".to_owned()),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -113,7 +114,7 @@ fn turn_text(template: &ChatTemplate, tools: &[Value], turn: Message) -> Option<
         .ok()?;
     let prompt = template.render_prompt(&conversation).ok();
     let after_prompt = prompt.and_then(|prompt| text.strip_prefix(&prompt).map(str::to_owned));
-    // Some templates omit from the history the opening reasoning marker that the prompt has.
+    // Some templates write the opening reasoning marker in the prompt, but not in the history.
     after_prompt.or_else(|| {
         text.rsplit_once(QUESTION)
             .map(|(_, after_prompt)| after_prompt.to_owned())

@@ -46,7 +46,7 @@ impl ToolSet {
     }
 
     /// Levels of objects and lists in the arguments of a tool: 1 if all arguments are scalars, 2 if
-    /// one is a list of scalars. `None` if the tool or its schema is unknown.
+    /// an argument is a list of scalars. `None` if the tool or its schema is unknown.
     pub(super) fn depth(&self, name: &str) -> Option<usize> {
         let schema = self.find_tool(name)?.parameters.as_ref()?;
         Some(depth(Schema::from_root(schema), 0, &mut { MAX_VISITS }).max(1))

@@ -1,13 +1,13 @@
 //! API-Bank's two accuracies, from executed calls.
 //!
 //! A predicted call is right if it returned the same output and exception as a gold call with the
-//! same name; each gold call matches one predicted call. Arguments are not compared, because
-//! different arguments with the same effect are right. The exception are gold calls with
-//! `check_input`, because some APIs return the same value ("success") for all calls.
-//! `ToolSearcher`, the benchmark's own retriever, is ignored.
+//! same name. Each gold call matches at most one predicted call. Arguments are not compared,
+//! because different arguments with the same effect are right. Gold calls with `check_input` are an
+//! exception, because some APIs return the same value ("success") for all calls. `ToolSearcher`,
+//! the benchmark's own retriever, is ignored.
 //!
-//! Correctness is the precision of calls over the whole data set; sample accuracy is the fraction
-//! of samples without errors. The table that GOAT compares with mixes the two.
+//! Correctness is the precision of calls over the whole data set. Sample accuracy is the fraction
+//! of samples without errors. The published table that GOAT is compared with mixes the two.
 
 use tooltune_agents::AttemptedCall;
 use tooltune_apis::GoldCall;
@@ -114,8 +114,8 @@ impl ApiBankSample {
         let pred: Vec<&ApiBankCall> = without_searches(&self.pred).collect();
         let mut unmatched: Vec<&ApiBankCall> = without_searches(&self.gold).collect();
         let n_gold = unmatched.len();
-        // Match the gold calls that compare arguments first, and leave the others for the remaining
-        // predicted calls.
+        // Match the gold calls that compare arguments first, so that the other gold calls remain
+        // for the other predicted calls.
         unmatched.sort_by_key(|gold| !gold.check_input);
         for call in &pred {
             if let Some(gold_idx) = unmatched.iter().position(|gold| call.matches_gold(gold)) {
@@ -130,7 +130,7 @@ impl ApiBankSample {
     }
 }
 
-/// The calls other than `ToolSearcher`.
+/// The calls, without calls of `ToolSearcher`.
 fn without_searches(calls: &[ApiBankCall]) -> impl Iterator<Item = &ApiBankCall> {
     calls.iter().filter(|call| call.name != SEARCHER)
 }
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), false)]), 100.0);
         assert_eq!(correctness(&[json!("b")], &[(a.clone(), true)]), 0.0);
         assert_eq!(correctness(&[json!(" 1 ")], &[(one.clone(), true)]), 100.0);
-        // The predicted call that matches only the unrestricted gold call must find it unmatched,
-        // in any order.
+        // One predicted call matches only the gold call without `check_input`. The other predicted
+        // call must not use that gold call, in any order.
         for pred in [[json!("b"), one.clone()], [one.clone(), json!("b")]] {
             let gold = [(a.clone(), false), (one.clone(), true)];
             assert_eq!(correctness(&pred, &gold), 100.0);

@@ -1,7 +1,7 @@
 //! API-Bank: scores of samples with recorded calls, answers, or both.
 //!
 //! A level-3 sample has all its calls and an answer; a dialogue step has one call or one reply.
-//! Missing parts are not scored. The rates are the ones of
+//! Missing parts are not scored. The rates are the same as in
 //! [`api_bank_correctness`](super::api_bank_correctness) and
 //! [`api_bank_sample_accuracy`](super::api_bank_sample_accuracy), as fractions with intervals.
 
@@ -25,7 +25,7 @@ pub struct ApiBankScore {
     pub n_gold: usize,
     /// Number of attempted calls with the result of a gold call.
     pub n_right: usize,
-    /// Whether the gold names are a subsequence of the predicted ones; `None` without gold calls.
+    /// Whether the gold names are a subsequence of the predicted names; `None` without gold calls.
     #[serde(default)]
     pub correct_path: Option<bool>,
     /// Number of attempted calls minus gold calls; `None` without gold calls.
@@ -123,14 +123,14 @@ pub struct ApiBankReport {
     pub sample_accuracy: Option<Estimate>,
     /// Fraction of samples with gold calls whose path is correct; `None` without such samples.
     pub correct_path: Option<Estimate>,
-    /// Mean number of calls beyond the gold calls, over solved samples with gold calls; `None` if
-    /// none is solved.
+    /// Mean number of calls in addition to the gold calls, over solved samples with gold calls;
+    /// `None` if none is solved.
     pub delta_len: Option<Estimate>,
     /// Mean ROUGE-L of answers as API-Bank computes it.
     pub rouge_l: Option<Estimate>,
     /// Mean ROUGE-L of answers as Google computes it.
     pub rouge_l_plain: Option<Estimate>,
-    /// Fraction of solved queries among the judged ones; `None` if none was judged.
+    /// Fraction of solved queries among the judged queries; `None` if none was judged.
     pub sr: Option<Estimate>,
     /// Number of judged samples.
     #[serde(default)]
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(report.rouge_l, None);
     }
 
-    /// ROUGE compares letters and digits, so an answer without any scores 0.
+    /// ROUGE compares only letters and digits, so an answer that contains neither scores 0.
     #[test]
     fn the_gold_score_is_below_one_if_its_answer_has_no_words() {
         let golds = [
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(path_scores, expected);
         let report = ApiBankReport::new(&scores).expect("scores");
         assert_eq!(report.value("correct_path").map(|e| e.value), Some(0.5));
-        // Over the two solved samples: 2 and 0.
+        // The two solved samples have 2 and 0 additional calls.
         assert_eq!(report.value("delta_len").map(|e| e.value), Some(1.0));
         let table = api_bank_table(&[("base", &report)]);
         let line = table.lines().nth(2).expect("a line");

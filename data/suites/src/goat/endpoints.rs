@@ -1,8 +1,8 @@
-//! Maps names of HTTP endpoints, however they are written, to the API's templates.
+//! Maps the names of HTTP endpoints, in any spelling, to the API's templates.
 //!
 //! RestBench's gold answers and a model's calls may write `GET /movie/{id}`, `get
 //! https://host/3/movie/597?a=b` or `GET /movie/597/` for the same operation. A literal segment
-//! takes precedence over a placeholder; otherwise `/movie/popular` would be the movie with the id
+//! takes precedence over a placeholder. Otherwise `/movie/popular` would be the movie with the id
 //! "popular".
 //!
 //! A name that matches no template is kept in normalized form, so that it counts as an invented

@@ -1,9 +1,9 @@
 //! Checks success without a judge: whether an answer contains the facts of the gold answer.
 //!
-//! Fact and answer are split into tokens, and the tokens of the fact must occur contiguously in the
-//! answer. Words are compared in lower case and NFKC, numbers by value: `1,250.0` contains `1250`,
-//! but `120` does not contain `12`. Percent and currency signs are tokens; other punctuation is
-//! ignored.
+//! Fact and answer are split into tokens, and the tokens of the fact must occur consecutively in
+//! the answer. Words are compared in lower case and NFKC. Numbers are compared by value, so
+//! `1,250.0` contains `1250`, but `120` does not contain `12`. Percent and currency signs are
+//! tokens; other punctuation is ignored.
 //!
 //! A comma or apostrophe before three digits is a thousands separator, so the list `100,200`
 //! without a space is parsed as one number.
@@ -42,10 +42,10 @@ enum Token {
 
 /// Whether an answer contains all facts; false if there are none.
 ///
-/// A sign belongs to a number if it directly precedes it and does not follow a letter or digit:
-/// `-3` does not contain `3`, while `2024-05-01` contains `5`. A unit may follow its number without
-/// a space: `12km` equals `12 km`. An ordinal (`2nd`) or identifier (`12ab34`, `FX106`, `1.2.3`) is
-/// one word.
+/// A sign belongs to a number if it directly precedes the number and does not follow a letter or
+/// digit: `-3` does not contain `3`, while `2024-05-01` contains `5`. A unit may follow its number
+/// without a space: `12km` equals `12 km`. An ordinal (`2nd`) or identifier (`12ab34`, `FX106`,
+/// `1.2.3`) is one word.
 pub fn answer_holds_facts<S: AsRef<str>>(answer: &str, facts: &[S]) -> bool {
     let answer = tokenize(answer);
     // Positions of each word, so that the search for a fact starts only at its first word.
@@ -92,7 +92,7 @@ fn tokenize(text: &str) -> Vec<Token> {
 /// Parses a number or identifier that starts with a digit, and returns its end.
 fn read_number(text: &str, range: std::ops::Range<usize>, all_tokens: &mut Vec<Token>) -> usize {
     let (start, mut end) = (range.start, range.end);
-    // Not a thousands separator: `1,2345`.
+    // In `1,2345` the comma is not a thousands separator.
     let is_grouped = text[range.clone()].contains([',', '\'', '’']);
     if is_grouped && text[end..].starts_with(|c: char| c.is_ascii_digit()) {
         end = start + DIGITS.find(&text[start..]).map_or(1, |digits| digits.len());
@@ -125,7 +125,7 @@ fn read_number(text: &str, range: std::ops::Range<usize>, all_tokens: &mut Vec<T
     end + tail
 }
 
-/// Whether the text before a number ends in its minus sign.
+/// Whether the text before a number ends with the number's minus sign.
 fn is_signed(prefix: &str) -> bool {
     let Some(rest) = prefix.strip_suffix(['-', '−']) else {
         return false;

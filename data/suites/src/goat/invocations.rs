@@ -1,8 +1,8 @@
 //! Scores selection and invocation accuracy of two lists of calls.
 //!
 //! Both are set similarities: order, repetition and success of calls are ignored, and a call that
-//! is not in the gold answer enlarges the union. Unparsable arguments are elements that equal
-//! nothing, not even each other, so two unparsable calls cost twice.
+//! is not in the gold answer enlarges the union. Unparsable arguments equal nothing, not even each
+//! other, so a pair of unparsable calls enlarges the union by two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::endpoints::collapse_blanks;
 
-/// A call, as the metrics compare it.
+/// A call with the parts that the metrics compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// Name of the function; calls with a blank name are ignored.
@@ -56,7 +56,7 @@ impl From<&AttemptedCall> for Call {
 pub enum Arguments {
     /// Values by name.
     Parsed(BTreeMap<String, ExactJson>),
-    /// Neither an object nor the JSON text of one.
+    /// Neither an object nor JSON text of an object.
     Unparsed,
 }
 
@@ -97,12 +97,12 @@ impl From<&ExactJson> for Arguments {
     }
 }
 
-/// When two arguments are equal.
+/// The rule by which two arguments are equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ArgumentEquality {
-    /// By meaning. Numbers are compared by exact value, also in strings that are JSON numbers;
-    /// `true` and `false` in strings equal booleans, also when written as in Python; other strings
-    /// are compared in NFC with collapsed whitespace; a null argument equals a missing one. Case
+    /// By meaning. Numbers are compared by exact value, also if they are JSON numbers in strings.
+    /// The strings `true` and `false` equal booleans, also in Python's spelling. Other strings are
+    /// compared in NFC with collapsed whitespace. A null argument equals a missing argument. Case
     /// and list order matter, and a string `null` or `None` is a string.
     #[default]
     Normalized,
@@ -203,7 +203,7 @@ fn with_normalized_names(calls: &[Call]) -> impl Iterator<Item = (String, &Call)
         .filter(|(name, _)| !name.is_empty())
 }
 
-/// Jaccard similarity; `n_unmatchable` more elements of the union equal nothing.
+/// Jaccard similarity. `n_unmatchable` is the number of additional elements that equal nothing.
 fn jaccard<T: Ord>(left: &BTreeSet<T>, right: &BTreeSet<T>, n_unmatchable: usize) -> f64 {
     let n_union = left.union(right).count() + n_unmatchable;
     if n_union == 0 {

@@ -24,9 +24,9 @@ Output format:
 
 /// The messages that ask whether `answer` solves `query`.
 ///
-/// `executions` are the calls with their results, including failed ones, as one JSON value each in
-/// execution order. The paper does not show the layout of the three parts after its instructions;
-/// here each part has a heading in the user message.
+/// `executions` are the calls with their results, including failed calls, as one JSON value each in
+/// execution order. The paper does not show the layout of the three parts after its instructions.
+/// Here each part has a heading in the user message.
 ///
 /// # Source
 ///
@@ -54,13 +54,13 @@ pub fn judge_messages(query: &str, executions: &[Value], answer: &str) -> Vec<Me
 /// Parses the verdict in a judge's reply: whether the query is solved, or `None` if there is no
 /// verdict.
 ///
-/// The last object with `answer_status` decides. Its value is `Solved` or `Unsolved`, in any case
-/// and with any surrounding whitespace. If there is no verdict, ask the judge again; after the last
-/// attempt the query counts as unsolved.
+/// The last object with `answer_status` determines the verdict. Its value is `Solved` or
+/// `Unsolved`, in upper or lower case and with any surrounding whitespace. If there is no verdict,
+/// ask the judge again; after the last attempt the query counts as unsolved.
 ///
 /// The object need not be valid JSON, because judges write raw line breaks and quotes in strings or
 /// omit the closing brace. In such objects the pattern `"answer_status": "..."` finds the field.
-/// The pattern is not searched for after a valid JSON object, unless another object starts there.
+/// After a valid JSON object, the pattern is not searched for, unless another object starts there.
 pub fn parse_judge(reply: &str) -> Option<bool> {
     let mut status = None;
     let mut position = 0;
@@ -189,14 +189,14 @@ mod tests {
                 r#"{"answer_status" : "Unsolved", "content": "the "low" water"}"#,
                 Some(false),
             ),
-            // Cut off by a token limit, or written without braces.
+            // These objects are cut off by a token limit, or written without braces.
             (r#"{"answer_status": "Solved""#, Some(true)),
             (
                 r#"{"answer_status": "Solved", "content": "Low wat"#,
                 Some(true),
             ),
             (r#""answer_status": "Unsolved""#, Some(false)),
-            // The last one decides, valid JSON or not.
+            // The last object determines the verdict, whether or not it is valid JSON.
             (
                 r#"{"answer_status": "Solved"} no: {"content": "the "low" one", "answer_status": "Unsolved"}"#,
                 Some(false),
@@ -205,7 +205,7 @@ mod tests {
                 r#"{"content": "the "low" one", "answer_status": "Unsolved"} no: {"answer_status": "Solved"}"#,
                 Some(true),
             ),
-            // Mentions of a verdict in prose do not count.
+            // A verdict that is only mentioned in prose does not count.
             (
                 r#"{"answer_status": "Solved"} where "answer_status": "Unsolved" would be wrong"#,
                 Some(true),

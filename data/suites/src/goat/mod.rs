@@ -1,13 +1,14 @@
-//! Scores GOAT: predicted calls and final answers against the gold ones, as in the paper.
+//! Scores GOAT: compares predicted calls and final answers with the gold ones, as in the paper.
 //!
-//! Selection accuracy (SA) compares the sets of function names, invocation accuracy (IA) the sets
-//! of names with arguments, both by Jaccard similarity (GOAT, section 4.2; Wang et al. 2024a). The
-//! module also has RestBench's path metrics, API-Bank's correctness and both variants of ROUGE-L.
+//! Selection accuracy (SA) compares the sets of function names. Invocation accuracy (IA) compares
+//! the sets of names with arguments. Both use Jaccard similarity (GOAT, section 4.2; Wang et al.
+//! 2024a). The module also has RestBench's path metrics, API-Bank's correctness and both variants
+//! of ROUGE-L.
 //!
 //! Arguments are compared by meaning (`"53"` equals 53, whitespace is ignored), because documents
-//! and answers mix these notations; [`ArgumentEquality::Strict`] compares plain JSON. A model
-//! behind an endpoint judges success ([`judge_samples`](crate::judge_samples)); without a judge,
-//! the gold facts decide if they are known ([`answer_holds_facts`]).
+//! and answers mix these notations. [`ArgumentEquality::Strict`] compares plain JSON. Success is
+//! judged by a model at an endpoint ([`judge_samples`](crate::judge_samples)). Without a judge,
+//! success depends on the gold facts if they are known ([`answer_holds_facts`]).
 
 mod api_bank;
 mod api_bank_report;
@@ -44,7 +45,7 @@ pub use rouge::{rouge_l_apibank, rouge_l_plain};
 pub use suite::{APIBANK, RESTBENCH, SUITE};
 
 /// Whether the loop ended with an answer that is not empty and was not cut off. Otherwise the query
-/// is not solved, whatever a judge decides.
+/// is not solved, regardless of the judge's verdict.
 pub fn is_answered(outcome: &Outcome) -> bool {
     let last = outcome.texts.last();
     let is_cut = last.is_some_and(|end| is_cut(&end.finish_reason));

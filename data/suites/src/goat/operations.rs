@@ -33,7 +33,7 @@ const TEMPLATES: InputField = field(
 );
 const INSTANCES: InputField = field(
     "instances",
-    "array of {pred, gold}, each an array of {name, args, output, exception}; a gold call may say \
+    "array of {pred, gold}, each an array of {name, args, output, exception}; a gold call may have \
      check_input",
 );
 const HYPOTHESIS: InputField = field("hyp", "the answer");

@@ -6,12 +6,12 @@
 use super::GoatError;
 use super::endpoints::collapse_blanks;
 
-/// Whether a gold path is a subsequence of the predicted path. Gaps are allowed, repeated names
-/// count, and names are compared exactly except for whitespace.
+/// Whether a gold path is a subsequence of the predicted path. Gaps are allowed, and a repeated
+/// name must occur repeatedly. Names are compared exactly except for whitespace.
 ///
 /// # Errors
 ///
-/// There is no gold path, or one of them is empty.
+/// There is no gold path, or a gold path is empty.
 ///
 /// # Source
 ///
@@ -49,7 +49,8 @@ pub struct LengthCase {
     pub gold_len: u64,
 }
 
-/// Mean number of calls beyond the gold calls over the solved cases; `None` if none is solved.
+/// Mean number of calls in addition to the gold calls, over the solved cases; `None` if none is
+/// solved.
 ///
 /// Negative if a model needs fewer calls than the gold path.
 pub fn delta_len(cases: &[LengthCase]) -> Option<f64> {

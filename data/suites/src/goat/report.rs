@@ -1,7 +1,7 @@
-//! Aggregates the samples of a run to a line of GOAT's tables, with intervals.
+//! Aggregates the samples of a run into a line of GOAT's tables, with intervals.
 //!
 //! Means are macro means over samples. The length difference is a mean over only the solved
-//! samples, and `None` if nothing is solved. The success rate is `None` if nothing was judged.
+//! samples, and `None` if no sample is solved. The success rate is `None` if no sample was judged.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub struct GoatScore {
     pub ia_strict: f64,
     /// Whether the query was solved; `None` if it was not judged.
     pub success: Option<bool>,
-    /// Whether the gold path is a subsequence of the predicted one.
+    /// Whether the gold path is a subsequence of the predicted path.
     pub correct_path: bool,
     /// Number of attempted calls minus gold calls.
     pub delta_len: i64,
@@ -76,15 +76,15 @@ pub struct GoatReport {
     pub ia: Estimate,
     /// Mean invocation accuracy, plain JSON equality.
     pub ia_strict: Estimate,
-    /// Fraction of solved queries among the judged ones; `None` if none was judged.
+    /// Fraction of solved queries among the judged queries; `None` if none was judged.
     pub sr: Option<Estimate>,
     /// Number of queries that were judged, or whose gold answers have facts.
     #[serde(default)]
     pub n_judged: usize,
     /// Fraction of queries with a correct path.
     pub correct_path: Estimate,
-    /// Mean number of calls beyond the gold calls over the solved queries; `None` if none is
-    /// solved.
+    /// Mean number of calls in addition to the gold calls, over the solved queries; `None` if none
+    /// is solved.
     pub delta_len: Option<Estimate>,
     /// Fraction of queries with an unparsable completion.
     pub parse_error_rate: Estimate,
@@ -150,14 +150,15 @@ impl GoatReport {
 pub(super) struct JudgedMeans {
     /// Number of judged queries.
     pub(super) n: usize,
-    /// Fraction that is solved.
+    /// Fraction of the judged queries that were solved.
     pub(super) sr: Option<Estimate>,
-    /// Mean number of calls beyond the gold calls over the solved queries.
+    /// Mean number of calls in addition to the gold calls, over the solved queries.
     pub(super) delta_len: Option<Estimate>,
 }
 
 impl JudgedMeans {
-    /// Aggregates each query's verdict and number of calls beyond the gold calls, if known.
+    /// Aggregates the queries. An item has a query's verdict and its number of calls in addition to
+    /// the gold calls, if known.
     pub(super) fn new(queries: impl Iterator<Item = (Option<bool>, Option<i64>)> + Clone) -> Self {
         let solved = |(success, delta_len): (Option<bool>, Option<i64>)| {
             delta_len
@@ -297,7 +298,7 @@ mod tests {
             ("berth", json!({})),
         ];
         let solved = GoatReport::new(&[score(&gold_calls, Some(true))]).expect("a sample");
-        // One sample does not determine an interval.
+        // The interval of one sample is undefined.
         assert!(goat_table(&[("gold", &solved)]).contains("| +1.00 |"));
     }
 

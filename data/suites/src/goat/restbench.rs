@@ -2,8 +2,8 @@
 //!
 //! RestBench has no gold arguments or answers, so there is no invocation accuracy, and success
 //! needs a judge. Predicted names are mapped to the specification's endpoints before they are
-//! compared, even if the call itself failed because its name contained a concrete id. The path is
-//! then right, and the failure affects only the success.
+//! compared. This also applies to a call that failed because its name contained a concrete id. Its
+//! path is right, and the failure affects only the success.
 
 use serde::{Deserialize, Serialize};
 use tooltune_agents::Outcome;
@@ -20,7 +20,7 @@ use crate::bootstrap::{Estimate, cell, estimates, indicator};
 pub struct RestBenchScore {
     /// Selection accuracy, 0 to 1.
     pub sa: f64,
-    /// Whether the gold path is a subsequence of the predicted one.
+    /// Whether the gold path is a subsequence of the predicted path.
     pub correct_path: bool,
     /// Whether the query was solved; `None` if it was not judged.
     pub success: Option<bool>,
@@ -92,10 +92,10 @@ pub struct RestBenchReport {
     pub n: usize,
     /// Fraction of queries with a correct path (CP %).
     pub correct_path: Estimate,
-    /// Mean number of calls beyond the gold calls over the solved queries; `None` if none is
-    /// solved.
+    /// Mean number of calls in addition to the gold calls, over the solved queries; `None` if none
+    /// is solved.
     pub delta_len: Option<Estimate>,
-    /// Fraction of solved queries among the judged ones; `None` if none was judged.
+    /// Fraction of solved queries among the judged queries; `None` if none was judged.
     pub sr: Option<Estimate>,
     /// Number of judged queries.
     #[serde(default)]
@@ -218,7 +218,7 @@ mod tests {
         );
     }
 
-    /// The gold path has the maximum score, whatever names the specification has.
+    /// The gold path has the maximum score, regardless of the names in the specification.
     #[test]
     fn the_gold_path_scores_one() {
         let endpoints = Endpoints::new(["GET /berth/{berth_id}", "GET /tides"]);

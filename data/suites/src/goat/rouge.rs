@@ -2,7 +2,8 @@
 //!
 //! API-Bank uses the Python package `rouge`, which counts distinct words, splits sentences at every
 //! full stop, even inside `3.5`, and is case-sensitive. Google's `rouge_score` does none of this.
-//! Both are implemented, because published numbers use the first and readers expect the second.
+//! Both are implemented, because published numbers use API-Bank's variant and readers expect
+//! Google's.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,14 +12,14 @@ use crate::budgets::ROUGE_STEPS;
 use super::endpoints::collapse_blanks;
 use super::subsequence::{Interner, StepBudget, common_length, common_subsequence};
 
-/// Prevents 0/0 in the package; because of it, a perfect answer scores just below 1.
+/// Prevents 0/0 in the package. Because of this term, a perfect answer scores slightly below 1.
 const EPSILON: f64 = 1e-8;
 
 /// Cost of a sentence pair in addition to its table, in table steps.
 const STEPS_OF_A_PAIR: usize = 2_000;
 
-/// ROUGE-L F1 as API-Bank computes it, 0 to just below 1; 0 if either text has no sentence. `None`
-/// if the comparison takes more than [`ROUGE_STEPS`].
+/// ROUGE-L F1 as API-Bank computes it: from 0 to slightly below 1, and 0 if either text has no
+/// sentence. `None` if the comparison takes more than [`ROUGE_STEPS`].
 ///
 /// # Source
 ///
@@ -47,8 +48,8 @@ pub fn rouge_l_apibank(hypothesis: &str, reference: &str) -> Option<f64> {
 
 /// The words in the longest common subsequences of all sentence pairs.
 ///
-/// A pair is skipped if it cannot enlarge the union, because the union already contains all of its
-/// common words.
+/// A pair is skipped if the union already contains all of its common words, because it cannot
+/// enlarge the union.
 fn common_words(hypothesis: &[Vec<usize>], reference: &[Vec<usize>]) -> Option<HashSet<usize>> {
     let mut steps = StepBudget::new(ROUGE_STEPS);
     let hypothesis: BTreeSet<&Vec<usize>> = hypothesis.iter().collect();
@@ -106,7 +107,7 @@ fn sentences(text: &str) -> Vec<String> {
     parts.map(collapse_blanks).collect()
 }
 
-/// A blank sentence has one empty word, as in the package.
+/// The words of a sentence. A blank sentence has one empty word, as in the package.
 fn words(sentence: &str) -> impl Iterator<Item = &str> {
     sentence.split(' ')
 }
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn long_texts_are_compared_or_refused_within_a_budget() {
         let (left, right) = ("a b ".repeat(30_000), "b a ".repeat(30_000));
-        // All words except one are common.
+        // All words except one are in both texts.
         let expected = 59_999.0 / 60_000.0;
         assert_eq!(rouge_l_plain(&left, &right), Some(expected));
         let score = rouge_l_apibank(&left, &right).expect("a number");
@@ -173,7 +174,7 @@ mod tests {
         let endless = "a b ".repeat(400_000);
         assert_eq!(rouge_l_plain(&endless, &endless), None);
         assert_eq!(rouge_l_apibank(&endless, &endless), None);
-        // Many sentences; the union never contains all of their common words.
+        // There are many sentences, and the union never contains all of their common words.
         let left: String = (0..30_000).map(|i| format!("a w x{i}.")).collect();
         let right: String = (0..30_000).map(|i| format!("w a z{i}.")).collect();
         assert_eq!(rouge_l_apibank(&left, &right), None);

@@ -2,8 +2,8 @@
 //!
 //! Adjacent cells in a row of the length table differ by 0 or 1, so a row is stored as one bit per
 //! word, and the next row is computed by an addition and three bit operations. The traceback needs
-//! only these bits. Some rows are stored and the rows in between are recomputed, so memory grows
-//! with the square root of the table size.
+//! only these bits. Only some rows are stored, and the rows between them are recomputed, so memory
+//! grows with the square root of the table size.
 //!
 //! # Source
 //!
@@ -89,7 +89,7 @@ impl<'w> Table<'w> {
         vec![u64::MAX; self.n_blocks]
     }
 
-    /// Advances a row to the next one; `scratch` is all zeros before and after.
+    /// Advances a row to the next row; `scratch` contains only zeros before and after.
     fn advance_row(&self, row: &mut Row, word: usize, scratch: &mut [u64]) {
         match self.positions.get(&word) {
             None => {}
@@ -115,7 +115,7 @@ fn step(row: &mut [u64], equal: &[u64]) {
     }
 }
 
-/// Length of a longest common subsequence; `None` if it takes more steps than are left.
+/// Length of a longest common subsequence; `None` if computing it takes more steps than are left.
 pub(super) fn common_length(
     left: &[usize],
     right: &[usize],
@@ -136,7 +136,7 @@ fn is_match(row: &[u64], column: usize) -> bool {
 }
 
 /// Indices in `reference` of a longest common subsequence, from last to first. If there are
-/// several, the result is the one found by a traceback that moves up only if no other move keeps
+/// several, the traceback determines which one is returned: it moves up only if no other move keeps
 /// the length. `None` if this takes more steps than are left.
 pub(super) fn common_subsequence(
     reference: &[usize],
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// The full table, with the traceback of the package `rouge`.
+    /// The result of the full table, with the traceback of the package `rouge`.
     fn subsequence_by_table(reference: &[usize], hypothesis: &[usize]) -> Vec<usize> {
         let (n, m) = (reference.len(), hypothesis.len());
         let mut lengths = vec![vec![0_u32; m + 1]; n + 1];

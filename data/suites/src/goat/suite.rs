@@ -164,8 +164,8 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
     ..SuiteInfo::EMPTY
 };
 
-/// Number of calls beyond the gold calls. Only solved queries count, as in the suite's mean,
-/// because giving up at once is not a short path.
+/// Number of calls in addition to the gold calls. Only solved queries count, as in the suite's
+/// mean, because a query that was given up at once does not have a short path.
 fn delta_len_if_solved(line: &Value) -> Option<f64> {
     let is_solved = field(line, "success")?.as_bool()?;
     is_solved
@@ -173,14 +173,14 @@ fn delta_len_if_solved(line: &Value) -> Option<f64> {
         .flatten()
 }
 
-/// Number of retrieval texts used for the first time in this query. Each text counts once in the
-/// suite's mean.
+/// Number of retrieval texts that are used for the first time in this query. Each text counts only
+/// once in the suite's mean.
 fn n_retrieval_texts(line: &Value) -> Option<f64> {
     field(line, "retrieval.n_texts")?.as_f64()
 }
 
-/// Fraction of right calls among a sample's gold calls, or among its predicted calls if there are
-/// more of these. `None` if the sample expects a reply instead.
+/// Number of right calls, divided by the larger of the numbers of gold and predicted calls. `None`
+/// if the sample expects a reply instead.
 fn share_of_calls(line: &Value) -> Option<f64> {
     let n = |name: &str| field(line, name)?.as_f64();
     let n_calls = n("n_gold")?.max(n("n_pred")?);

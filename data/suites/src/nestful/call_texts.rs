@@ -1,7 +1,8 @@
-//! Formats grounded calls as the texts that are compared: slots of a function, and whole calls.
+//! Formats grounded calls as the texts that are compared: the slots of each function, and whole
+//! calls.
 //!
 //! Values are formatted like Python's `str`, so 2 and `"2"` have the same text, but 2.0 has a
-//! different one.
+//! different text.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use super::ground::GroundedCall;
 pub(super) enum SlotSide {
     /// Strings are unchanged.
     Gold,
-    /// A reference without its closing `$` gets one.
+    /// If a reference lacks its closing `$`, it is added.
     Prediction,
 }
 
@@ -31,7 +32,7 @@ fn slot_texts(call: &GroundedCall, side: SlotSide) -> Vec<String> {
     call.arguments.iter().map(slot).collect()
 }
 
-/// Whether the call is a placeholder for no call.
+/// Whether the call is a placeholder that means "no call".
 fn is_dummy(call: &GroundedCall) -> bool {
     call.name == "dummy" && call.arguments.is_empty()
 }
@@ -58,7 +59,8 @@ pub(super) fn call_texts(calls: &[GroundedCall], side: SlotSide) -> Vec<CallText
         let mut slots = slot_texts(call, side);
         slots.sort_unstable();
         let text = format!("{}({})", call.name, slots.join(", "));
-        // The text is cut at the first parenthesis, so a name that contains one is also cut there.
+        // The text is cut at the first parenthesis. A name that contains a parenthesis is also cut
+        // there.
         let name = text.split_once('(').map_or("", |(name, _)| name).to_owned();
         CallTexts { name, text }
     };
@@ -75,8 +77,8 @@ pub(super) struct CallTexts {
 /// Fraction of positions at which two sequences have the same call, 0 to 1.
 ///
 /// Sequences of equal length are compared position by position. Otherwise gold calls are skipped
-/// until the name equals the name of the next predicted call, and calls without a partner count as
-/// positions.
+/// until the name equals the name of the next predicted call, and calls without a partner also
+/// count as positions.
 ///
 /// # Source
 ///

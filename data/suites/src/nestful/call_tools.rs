@@ -3,8 +3,9 @@
 //! There are two kinds of specifications. The benchmark's arithmetic functions have a bare map of
 //! parameters with types such as `int or float`; its other functions have a JSON Schema. Calls are
 //! scored by the argument order of the function, but the schemas list their keys alphabetically, so
-//! any order is allowed. With more than three parameters, some of them optional, only the number of
-//! required arguments is enforced. A value has its parameter's type or is a reference to a result.
+//! any order is allowed. If there are more than three parameters and some are optional, only the
+//! number of required arguments is enforced. A value has its parameter's type or is a reference to
+//! a result.
 
 use std::collections::BTreeSet;
 
@@ -44,9 +45,9 @@ impl NestfulRow {
     /// The tools as `{"name", "parameters"}`, for a grammar of their calls.
     ///
     /// Arguments named `arg_0`, `arg_1`, .. must be in that order; the module documentation
-    /// describes the order of other arguments. Values have the type in the specification (any type
-    /// if it is missing or unknown), or are references such as `$var_1.result$` to an output of one
-    /// of the tools. Items of lists may also be references.
+    /// describes the order of other arguments. Values have the type in the specification; any type
+    /// is allowed if it is missing or unknown. They may also be references such as `$var_1.result$`
+    /// to an output of one of the tools. Items of lists may also be references.
     pub fn call_tools(&self) -> Vec<Value> {
         let outputs = self.tools.iter().flat_map(|tool| &tool.outputs);
         let outputs: BTreeSet<String> = outputs.map(|output| regex::escape(output)).collect();
@@ -109,7 +110,7 @@ impl ToolSpec {
                 let by_name =
                     by_name.map(|(name, schema)| (format!("^{}$", regex::escape(&name)), schema));
                 let mut schema = object("patternProperties", by_name.collect());
-                // Keys never repeat, so without optional parameters this requires all of them.
+                // Keys never repeat, so this requires all parameters if none is optional.
                 schema["minProperties"] = json!(required.len());
                 schema
             }

@@ -4,16 +4,16 @@ use tooltune_json::python::{Booleans, PyValue, python_str, round_to};
 
 use super::runner::Execution;
 
-/// Compares by the rules of the published scorer; `None` if that scorer fails with an error.
+/// Compares by the rules of the published scorer; `None` if that scorer raises an error.
 ///
-/// Two floats are equal if the predicted one, rounded to the number of digits after the point of
+/// Two floats are equal if the predicted float, rounded to the number of digits after the point of
 /// the printed gold value, equals the gold value. Everything else is compared with Python's `==`:
 /// 20 equals 20.0 and 1 equals `True`. A tuple counts as a list if the gold value is a list. A
-/// failed execution is `False`, which equals 0: every failure wins if the gold value is 0, 0.0 or
-/// false.
+/// failed execution is `False`, which equals 0. Every failure therefore wins if the gold value is
+/// 0, 0.0 or false.
 ///
-/// Small gold values are printed as `1e-05` or `1.5e-07`. The first has no point, which makes the
-/// published scorer fail. The second has five digits after the point, and rounding to five digits
+/// Small gold values are printed as `1e-05` or `1.5e-07`. `1e-05` has no point, which makes the
+/// published scorer fail. `1.5e-07` has five digits after the point, and rounding to five digits
 /// never gives a number that small.
 pub fn official_win(execution: &Execution, gold: &PyValue) -> Option<bool> {
     let value = match execution {

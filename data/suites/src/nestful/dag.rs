@@ -2,9 +2,9 @@
 //!
 //! The nodes are the function calls and the edges their data dependencies, as in the paper (section
 //! 4.5). `var_result`, which names the result of a sequence in the benchmark's first release, is
-//! not a call. A label refers to the last earlier call with that label. References count anywhere,
-//! even inside lists, objects and longer texts such as `5 * $var1.rate$`, because the graph
-//! describes the data flow, not what an executor can resolve.
+//! not a call. A label refers to the last earlier call with that label. References count wherever
+//! they occur, even inside lists, objects and longer texts such as `5 * $var1.rate$`, because the
+//! graph describes the data flow and not what an executor can resolve.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,11 +19,11 @@ use super::sequence::reference;
 pub enum DagPattern {
     /// No dependencies.
     None,
-    /// Each call depends on at most one other, and at most one depends on it.
+    /// Each call depends on at most one other call, and at most one other call depends on it.
     Chain,
-    /// Some call depends on several, but no call has several dependents.
+    /// Some call depends on several calls, but no call has several dependents.
     FanIn,
-    /// Some call has several dependents, but no call depends on several.
+    /// Some call has several dependents, but no call depends on several calls.
     FanOut,
     /// Both fan-in and fan-out.
     Mixed,
@@ -57,7 +57,7 @@ pub struct DagStatistics {
     pub unresolved: usize,
     /// Number of connected components.
     pub components: usize,
-    /// Number of calls, except the last one, whose result is unused.
+    /// Number of calls whose result is unused, except the last call.
     pub unused_outputs: usize,
     /// The shape.
     pub pattern: DagPattern,
@@ -94,7 +94,8 @@ pub fn dag_statistics(calls: &[PyValue]) -> DagStatistics {
 fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut Vec<String>) {
     match value {
         PyValue::Text(text) => match reference(text) {
-            // A text that starts and ends like a reference may contain two: `$var1.a$ - $var2.a$`.
+            // A text that starts and ends like a reference may contain two references, such as
+            // `$var1.a$ - $var2.a$`.
             Some(content) if !content.contains('$') => {
                 labels.extend(label(content).map(str::to_owned));
             }
@@ -115,7 +116,7 @@ fn collect_labels(value: &PyValue, known: &HashMap<String, usize>, labels: &mut 
 /// The label inside the marks of a reference.
 fn label(content: &str) -> Option<&str> {
     let label = content.split('.').next().unwrap_or(content);
-    // Dollar signs around a text with a space denote money, not a label.
+    // Text with a space between dollar signs is about money and is not a label.
     (!label.is_empty() && !label.contains(' ')).then_some(label)
 }
 
@@ -131,7 +132,7 @@ fn embedded_labels(text: &str, known: &HashMap<String, usize>) -> Vec<String> {
                 labels.push(label.to_owned());
                 rest
             }
-            // This may be a plain dollar sign, and the next one may start a reference.
+            // This may be a plain dollar sign, so the next dollar sign may start a reference.
             _ => after,
         };
     }

@@ -89,7 +89,7 @@ pub enum NestfulError {
 }
 
 impl NestfulError {
-    /// Whether a file or process failed, so that no row is at fault.
+    /// Whether a file or process failed, in which case no row is at fault.
     pub fn is_system_error(&self) -> bool {
         match self {
             Self::At { error, .. } => error.is_system_error(),

@@ -1,4 +1,4 @@
-//! Few-shot examples for prompts: a question and its calls, in the format that the model should
+//! Few-shot examples for prompts: a question and its calls, in the format that the model must
 //! write.
 
 use tooltune_json::python::{PyValue, dumps, loads, python_repr};
@@ -13,7 +13,7 @@ pub struct PromptExample {
     pub input: String,
     /// The calls.
     pub output: Vec<PyValue>,
-    /// The known specifications of the called functions.
+    /// The specifications of the called functions, if known.
     pub tools: Vec<ToolSpec>,
 }
 

@@ -1,8 +1,8 @@
 //! Grounds calls: replaces the labels in references by function names.
 //!
 //! Labels can be chosen freely, so texts are compared with `$var_1.result$` replaced by
-//! `$multiply.result$`. If a function is called twice, a reference to the wrong one of the two
-//! calls is therefore not detected here, but by the execution.
+//! `$multiply.result$`. If a function is called twice, a reference to the wrong call is therefore
+//! not detected here, but by the execution.
 
 use indexmap::IndexMap;
 use tooltune_json::python::{PyDict, PyValue, python_str};
@@ -16,7 +16,7 @@ pub struct GroundedCall {
     pub arguments: PyDict,
 }
 
-/// Name of calls that represent the answer and are not functions.
+/// Name of calls that represent the answer instead of a function.
 const RESULT: &str = "var_result";
 
 /// Grounds the references of a sequence; `None` if any item is not a call.
@@ -58,7 +58,7 @@ fn call_name(call: &PyValue) -> Option<String> {
     }
 }
 
-/// Labels without `$`, in order of first definition, with the last function of each.
+/// Labels without `$`, in order of first definition, each with the last function of that label.
 fn producers(calls: &[PyValue]) -> Option<IndexMap<String, String>> {
     let mut producers = IndexMap::new();
     for call in calls {
@@ -87,8 +87,8 @@ fn ground_value(value: PyValue, producers: &IndexMap<String, String>) -> PyValue
     }
 }
 
-/// Labels are tried in order, each on the result of the previous replacement, because a function
-/// name may also start with `var`.
+/// Replaces the labels in order. Each replacement starts from the result of the previous one,
+/// because a function name may also start with `var`.
 fn ground_text(mut text: String, producers: &IndexMap<String, String>) -> String {
     let mut next_producer = 0;
     while text.starts_with("$var") {

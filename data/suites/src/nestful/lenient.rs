@@ -7,7 +7,7 @@ use crate::without_reasoning;
 
 /// Finds the calls in a completion; `None` if there are none.
 ///
-/// The rules are applied in order, and the first one that finds calls decides:
+/// The rules are applied in order, and the first rule that finds calls determines the result:
 ///
 /// 1. Reasoning is removed: the text between `<think>` and `</think>`, or everything before a
 ///    `</think>` without an opening marker. Markers inside strings are part of the string.
@@ -68,7 +68,7 @@ fn calls_in(value: &PyValue) -> Option<Vec<PyValue>> {
     }
 }
 
-/// The calls that follow a first one.
+/// The calls that follow the first call.
 fn parse_following(text: &str, mut start: usize) -> Vec<PyValue> {
     let mut calls = Vec::new();
     loop {

@@ -1,7 +1,7 @@
 //! Computes macro precision, recall and F1 of gold and predicted labels.
 //!
-//! The classes are the gold labels; a predicted label that is never a gold label has no cost. Every
-//! class has the same weight, however rare it is, so the result is unstable for sets with many rare
+//! The classes are the gold labels. A predicted label that is never a gold label has no cost. Every
+//! class has the same weight, even if it is rare, so the result is unstable for sets with many rare
 //! classes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +51,8 @@ impl MacroF1Counter {
     /// # Source
     ///
     /// scikit-learn's `MultiLabelBinarizer` fitted on the gold labels and
-    /// `f1_score(average="macro")`, compared with version 1.9.1. A single class is treated like
-    /// several, whereas scikit-learn treats it as a binary problem.
+    /// `f1_score(average="macro")`, compared with version 1.9.1. Here a single class is treated
+    /// like several classes, whereas scikit-learn treats it as a binary problem.
     pub fn macro_f1(&self) -> MacroF1 {
         let golds = || self.classes.values().filter(|counts| counts.gold > 0);
         let n_classes = golds().count().max(1) as f64;

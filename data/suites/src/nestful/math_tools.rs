@@ -48,7 +48,7 @@ pub enum MathToolError {
         error: NumberError,
     },
     /// An argument has an unsupported type.
-    #[error("{tool}: a {found} is no {expected}")]
+    #[error("{tool}: expected a {expected}, found a value of type {found}")]
     WrongType {
         /// The function.
         tool: &'static str,
@@ -144,7 +144,7 @@ impl MathTool {
         })
     }
 
-    /// Like `max` and `min`: the first of equal items, with its own type.
+    /// Like Python's `max` and `min`: returns the first of equal items, with its own type.
     fn extreme_tool(
         &self,
         list: &PyValue,
@@ -322,7 +322,8 @@ fn cube_root(volume: &Number) -> NumberResult {
     }
 }
 
-/// `int(math.log(x, base))`: truncated, not rounded, so that the base-10 logarithm of 1000 is 2.
+/// `int(math.log(x, base))`, which truncates instead of rounding. The base-10 logarithm of 1000 is
+/// therefore 2.
 fn logarithm(number: &Number, base: &Number) -> NumberResult {
     let quotient = Number::Float(natural_log(number)?).over(&Number::Float(natural_log(base)?))?;
     quotient.truncated().map(Number::Int)
@@ -346,7 +347,7 @@ fn natural_log(number: &Number) -> Result<f64, NumberError> {
     }
 }
 
-/// A loop over `range`, which rejects floats; only zero is handled before the loop.
+/// Computed by a loop over `range`, which rejects floats. Only zero is handled before the loop.
 fn factorial(number: &Number) -> Result<BigInt, NumberError> {
     if number.is_zero() {
         return Ok(1.into());

@@ -4,14 +4,15 @@
 //! calls were executed and the result of the last one equals the gold answer (Basu et al., NESTFUL,
 //! section 4.2).
 //!
-//! `win_official` keeps the oddities of the published scorer, because papers report its numbers;
-//! `win_strict` is the comparison that a reader would expect. They differ in failed executions
-//! (`False` equals a gold value of zero), in arguments (by position or by name), in gold values
-//! printed with an exponent, and in booleans (equal to 1 and 0).
+//! `win_official` keeps the peculiarities of the published scorer, because papers report its
+//! numbers. `win_strict` is the comparison that a reader would expect. They differ in failed
+//! executions (`False` equals a gold value of zero), in arguments (by position or by name), in gold
+//! values printed with an exponent, and in booleans (equal to 1 and 0).
 //!
-//! The 40 arithmetic functions run in this process, all others through [`PythonTools`]. Rows that
-//! need missing tools have no win, and reports show their number. Macro F1 is computed as
-//! published, but is not informative: most function names occur in only one sample.
+//! The 40 arithmetic functions run in this process, all other functions through [`PythonTools`]. A
+//! row that needs missing tools has no win, and reports show the number of such rows. Macro F1 is
+//! computed as published, but is not informative, because most function names occur in only one
+//! sample.
 
 mod call_texts;
 mod call_tools;

@@ -13,7 +13,7 @@ use tooltune_json::python::{PyValue, python_repr};
 
 use crate::operations::{InputField, LineError, Operation, Request};
 
-/// The tool runner of the caller, or the arithmetic functions.
+/// The caller's tool runner; if there is none, the arithmetic functions.
 fn tools<'l>(request: &Request<'l>) -> &'l dyn ToolRunner {
     let runner = request.outside::<Box<dyn ToolRunner>>();
     runner.map_or(&MathRunner, |tools| &**tools)
@@ -185,7 +185,7 @@ fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
         .map(|(idx, sample)| score(sample, &format!("input.samples[{idx}]."), tools(request)))
         .collect::<Result<_, _>>()?;
     let report = NestfulReport::new(&scores)?;
-    // A rate over some samples would not be the rate of the data set.
+    // A rate over some samples would not be the rate of the data set, so it is null.
     let of_all = |name: &str| {
         let rate = report.value(name).filter(|_| report.n_need_tools == 0);
         rate.map(|estimate| estimate.value)

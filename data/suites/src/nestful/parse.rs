@@ -1,7 +1,7 @@
 //! Parses the calls in a completion, by the rules of its model family.
 //!
-//! The published parsers accept no text before the calls. Published numbers depend on this, so it
-//! is kept; [`Parser::Lenient`] is our own parser and finds calls anywhere.
+//! The published parsers accept no text before the calls. Published numbers depend on this rule, so
+//! it is kept. [`Parser::Lenient`] is our own parser and finds calls anywhere.
 
 use tooltune_json::python::{PyValue, loads};
 
@@ -21,12 +21,12 @@ pub enum Parser {
     /// Like [`Parser::JsonList`], after removing fence markers but not the fence language; an empty
     /// list is an error.
     Hammer,
-    /// One object per `<tool_call>`; unparsable ones are skipped, and a text without any is an
-    /// error.
+    /// One object per `<tool_call>`. Unparsable objects are skipped, and a text without any object
+    /// is an error.
     Hermes,
     /// An object with `tool_calls`; markers such as `[BEGIN OF ANSWER]` are removed.
     Xlam,
-    /// `[name(argument=value), ..]`, Python notation. There are no labels, so references and
+    /// `[name(argument=value), ..]` in Python notation. There are no labels, so references and
     /// executions fail.
     ToolAce,
     /// Any text that contains calls, see [`lenient_calls`].

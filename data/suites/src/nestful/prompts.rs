@@ -22,7 +22,7 @@ use super::templates::{TemplateFill, built_in_templates};
 #[derive(Debug, Clone)]
 pub struct PromptSet {
     templates: IndexMap<String, String>,
-    /// `None` if the file does not specify examples: its prompts then show none.
+    /// `None` if the file does not specify examples; its prompts then show no examples.
     examples: Option<Vec<PromptExample>>,
     is_built_in: bool,
 }
@@ -30,8 +30,8 @@ pub struct PromptSet {
 /// Options of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptOptions {
-    /// Number of examples to show, from the start of the set; 0, 1 or 3 in the paper. No examples
-    /// are shown if the set has none ([`PromptSet::has_examples`]).
+    /// Number of examples to show, from the start of the set; 0, 1 or 3 in the paper. If the set
+    /// has no examples, none are shown ([`PromptSet::has_examples`]).
     pub n_examples: usize,
     /// The encoding of the tools.
     pub tools: ToolsEncoding,
@@ -127,7 +127,7 @@ impl PromptSet {
         self.templates.keys().map(String::as_str)
     }
 
-    /// Whether the file specifies examples, even none; a file of only templates does not.
+    /// Whether the file specifies examples, even an empty list. A file of only templates does not.
     pub fn has_examples(&self) -> bool {
         self.examples.is_some()
     }
@@ -145,7 +145,8 @@ impl PromptSet {
     }
 
     /// The functions that the first `n_examples` examples call, but that neither the row nor the
-    /// examples specify. The prompt of the row calls them without describing them.
+    /// examples specify. The row's prompt then contains calls of functions that it does not
+    /// describe.
     pub fn unspecified_tools(&self, row: &NestfulRow, n_examples: usize) -> Vec<&str> {
         let examples = self.first_examples(n_examples).unwrap_or_default();
         let is_known = |example: &PromptExample, name: &str| {
@@ -159,8 +160,8 @@ impl PromptSet {
         called_names.collect()
     }
 
-    /// Builds the prompt of a row. Functions that an example calls and the row does not have are
-    /// appended to the row's tools, if the examples specify them.
+    /// Builds the prompt of a row. If an example calls functions that the row does not have, they
+    /// are appended to the row's tools, provided that the examples specify them.
     ///
     /// # Errors
     ///
@@ -240,7 +241,8 @@ fn check_template(family: &str, template: &PyValue) -> Result<String, NestfulErr
     }
 }
 
-/// The tools, followed by the tools that the examples call and that are not in the list, each once.
+/// The tools, followed by tools that the examples call and that are not in the list. Each occurs
+/// once.
 fn with_tools_of<'t>(examples: &'t [PromptExample], tools: &'t [ToolSpec]) -> Vec<&'t ToolSpec> {
     let mut all_tools: Vec<&ToolSpec> = tools.iter().collect();
     for tool in examples.iter().flat_map(|example| &example.tools) {

@@ -1,4 +1,4 @@
-"""Runs a sequence of calls with the functions of a folder, each result passed on as the object it is."""
+"""Runs calls with the functions of a folder. Each result is passed to later calls as the same object."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def load(folder, file, name):
 
 
 def plain(value):
-    """JSON of a value: numbers of numpy are Python's, and what JSON lacks is marked."""
+    """Converts NumPy numbers to Python numbers, and marks values that JSON cannot represent."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):

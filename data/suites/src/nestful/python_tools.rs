@@ -82,7 +82,7 @@ impl PythonTools {
         })
     }
 
-    /// Sets other limits per sequence; the published scorer's limit is ten seconds.
+    /// Sets other limits per sequence. The published scorer has a limit of ten seconds.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -159,8 +159,8 @@ impl ToolRunner for PythonTools {
             .run_script(SCRIPT, &self.request(sequence), folder, &self.limits)
             .map_err(runner_fault)?;
         match outcome.result {
-            // A failure of the process is attributed to the sequence, because it is unknown which
-            // call failed.
+            // If the process fails, the failure belongs to the whole sequence, because it is
+            // unknown which call failed.
             Err(failure) => Ok(Execution::Failed(CallFailure {
                 call_idx: sequence.calls.len().saturating_sub(1),
                 reason: failure.to_string(),
@@ -192,7 +192,7 @@ fn parse_execution(answer: &PyValue) -> Result<Execution, NestfulError> {
     }
 }
 
-/// Decodes a value that the script marked, because JSON cannot represent it.
+/// Decodes a value that the script marked because JSON cannot represent it.
 fn decode_marks(value: PyValue) -> PyValue {
     let unmark_all = |items: Vec<PyValue>| items.into_iter().map(decode_marks).collect();
     match value {

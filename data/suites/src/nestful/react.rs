@@ -1,7 +1,7 @@
-//! A ReAct loop of thoughts, calls and results, as a state machine without a model or a process: it
+//! A ReAct loop of thoughts, calls and results, as a state machine without a model or a process. It
 //! emits requests, and the caller feeds it the results.
 //!
-//! The paper's loop has no published code; this one follows its description: no examples, at most
+//! The paper's loop has no published code. This loop follows its description: no examples, at most
 //! ten steps, one call per step with values instead of references, and a win if the last result
 //! equals the gold answer. Model output is never an error: if a call cannot be parsed or fails, the
 //! loop shows the reason to the model and continues.
@@ -26,7 +26,7 @@ pub struct ReactLimits {
     pub max_steps: usize,
     /// Maximum number of tokens per turn.
     pub max_new_tokens: usize,
-    /// Maximum number of characters of a result to show.
+    /// Maximum number of characters shown of a result.
     pub max_observation_characters: usize,
 }
 
@@ -130,7 +130,7 @@ impl<'r> ReactLoop<'r> {
         react_loop
     }
 
-    /// The next request. It stays the same until the loop is fed.
+    /// The next request. It remains the same until the loop is fed.
     pub fn next(&self) -> ReactRequest {
         match &self.next {
             NextAction::Generate => ReactRequest::Generate {
@@ -173,7 +173,7 @@ impl<'r> ReactLoop<'r> {
             },
             ParsedStep::Unreadable => {
                 step.is_readable = false;
-                let reason = "no call could be read; write Action: and one JSON object with name \
+                let reason = "no call could be parsed; write Action: and one JSON object with name \
                               and arguments";
                 step.result = Some(Err(reason.to_owned()));
             }
@@ -182,7 +182,7 @@ impl<'r> ReactLoop<'r> {
         self.end_if_used_up();
     }
 
-    /// Feeds the result of the call. Ignored if the loop did not request one.
+    /// Feeds the result of the call. Ignored if the loop did not request a result.
     pub fn feed_result(&mut self, execution: Execution) {
         if !matches!(self.next, NextAction::Run(_)) {
             return;
@@ -209,8 +209,8 @@ impl<'r> ReactLoop<'r> {
         }
     }
 
-    /// Binds arguments by name, because the model sees the specifications with parameter names, and
-    /// adds the label, which the model does not write for a single call.
+    /// Binds arguments by name, because the model sees the specifications with parameter names.
+    /// Adds a label, because the model does not write a label for a single call.
     fn bind(&self, mut call: PyDict) -> Result<Sequence, CallFailure> {
         let label = PyValue::Text("$var_1".to_owned());
         call.insert("label".to_owned(), label);
@@ -263,9 +263,9 @@ enum ParsedStep {
     Unreadable,
 }
 
-/// Parses a step: the first line that starts an action or a finish decides which. Without such a
-/// line, the text may be a bare call. The text after the call is ignored, because models continue
-/// with made-up results.
+/// Parses a step. The first line that starts an action or a finish determines the kind. Without
+/// such a line, the text may be a bare call. The text after the call is ignored, because models
+/// continue with made-up results.
 fn read_step(text: &str) -> ParsedStep {
     let mut position = 0;
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! Aggregates the outcomes of loops as win rates, the paper's only metric for them.
+//! Aggregates the outcomes of loops as win rates, which are the paper's only metric for loops.
 
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,7 @@ pub enum GoldReplay {
     Wins,
     /// The runner does not have some tools of the row.
     NeedsTools,
-    /// It computes a different answer, or none.
+    /// It computes a different answer, or no answer.
     Fails {
         /// The computed answer or the error.
         reason: String,

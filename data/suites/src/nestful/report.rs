@@ -1,9 +1,9 @@
 //! Aggregates the samples of a run, overall and by the shape of the gold sequence.
 //!
-//! Win rates are means over the rows that could be run and whose gold sequence computes its answer;
-//! the number of other rows is also reported. F1 scores are macro means over the labels of the
-//! whole set, most of which occur once. They are unstable and have no interval: compare runs by
-//! partial and full matches and by wins.
+//! Win rates are means over the rows that could be run and whose gold sequence computes its answer.
+//! The number of other rows is also reported. F1 scores are macro means over the labels of the
+//! whole set, most of which occur only once. These means are unstable and have no interval, so
+//! compare runs by partial and full matches and by wins.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub struct NestfulReport {
     pub f1_function: MacroF1,
     /// Macro F1 of arguments with values.
     pub f1_parameter: MacroF1,
-    /// Number of samples that need tools that the runner does not have.
+    /// Number of samples that need tools that are missing in the runner.
     pub n_need_tools: usize,
     /// Number of samples whose gold calls do not compute the gold answer.
     pub n_failed_golds: usize,
@@ -225,8 +225,8 @@ fn groups<K: Ord>(
 }
 
 /// Formats reports as a Markdown table in per cent: one named line per report, followed by one line
-/// per depth and pattern. Missing values are dashes. Groups have too few classes for a macro F1, so
-/// it is also a dash.
+/// per depth and pattern. Missing values are dashes. The macro F1 of a group is also a dash,
+/// because groups have too few classes.
 pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
     let mut table = "| nestful | n | f1_function % | f1_parameter % | partial % | full % \
                      | win_official % | win_strict % | executed | parse_error_rate % |\n\

@@ -1,6 +1,6 @@
 //! A NESTFUL row: a question, the gold calls, the available tools and the answer.
 //!
-//! Nearly everything exists in two formats: `output_parameters` was called `output_parameter` until
+//! Nearly everything exists in two formats. `output_parameters` was called `output_parameter` until
 //! the spring of 2025, and one distribution stores output, tools and gold answer as JSON strings.
 //! Values are Python values, because calls are executed and printed as in Python.
 
@@ -49,7 +49,7 @@ impl NestfulRow {
         let row = Fields::new(row, "the line")?;
         let (output, output_is_text) = row.json("output")?;
         let (tools, tools_is_text) = row.json("tools")?;
-        // If calls and tools are values, a string is the answer itself, not JSON text.
+        // If calls and tools are values instead of JSON text, a string is the answer itself.
         let gold_answer = if output_is_text || tools_is_text {
             row.json("gold_answer")?.0
         } else {
@@ -195,7 +195,7 @@ impl<'v> Fields<'v> {
         text.ok_or_else(|| wrong_type(self.path_of(name), value, "a string"))
     }
 
-    /// A field that may be JSON text, and whether it is.
+    /// A field that may be JSON text, and whether it is JSON text.
     fn json(&self, name: &'static str) -> Result<(PyValue, bool), NestfulError> {
         match self.value(name)? {
             PyValue::Text(text) => {

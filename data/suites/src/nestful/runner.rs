@@ -1,8 +1,8 @@
 //! Runs a sequence of calls with a tool runner.
 //!
-//! A sequence runs as a whole: a function may modify a list returned by another, and intermediate
-//! values need not be representable in JSON. The 40 arithmetic functions run in this process; the
-//! benchmark's other functions need a runner with a Python process.
+//! A sequence runs as a whole, because a function may modify a list returned by another function,
+//! and intermediate values need not be representable in JSON. The 40 arithmetic functions run in
+//! this process; the benchmark's other functions need a runner with a Python process.
 
 use std::fmt::Debug;
 
@@ -27,8 +27,8 @@ pub trait ToolRunner: Debug {
     /// Whether the runner has the function.
     fn can_run(&self, name: &str) -> bool;
 
-    /// Runs the calls in order, and passes results on as objects. Stops if a call fails or the time
-    /// limit is reached (ten seconds in the published scorer).
+    /// Runs the calls in order, and passes results to later calls as objects. Stops if a call fails
+    /// or the time limit is reached (ten seconds in the published scorer).
     ///
     /// # Errors
     ///
@@ -96,8 +96,7 @@ fn run_call(call: &BoundCall, results: &[PyValue]) -> Result<PyValue, String> {
     tool.run(&arguments).map_err(|error| error.to_string())
 }
 
-/// The keyword arguments, in the order of the function's parameters that follow the positional
-/// ones.
+/// The keyword arguments, in the order of the function's parameters after the positional arguments.
 fn keywords_in_order<'c>(
     tool: &MathTool,
     call: &'c BoundCall,
@@ -108,10 +107,7 @@ fn keywords_in_order<'c>(
         .unwrap_or_default();
     let is_free = |keyword: &str| parameters.contains(&keyword);
     if let Some((keyword, _)) = call.keywords.iter().find(|(keyword, _)| !is_free(keyword)) {
-        return Err(format!(
-            "{} takes no further argument {keyword:?}",
-            call.name
-        ));
+        return Err(format!("{} has no other parameter {keyword:?}", call.name));
     }
     let argument_of = |parameter: &&str| {
         let mut keywords = call.keywords.iter();
@@ -119,10 +115,10 @@ fn keywords_in_order<'c>(
     };
     let argument_of: Vec<Option<&Argument>> = parameters.iter().map(argument_of).collect();
     let n_given = argument_of.iter().flatten().count();
-    // No function has a parameter with a default before one without.
+    // A parameter with a default is never before a parameter without a default.
     if argument_of.iter().take(n_given).all(Option::is_some) {
         Ok(argument_of.into_iter().flatten().collect())
     } else {
-        Err(format!("{} misses an argument", call.name))
+        Err(format!("{} lacks an argument", call.name))
     }
 }

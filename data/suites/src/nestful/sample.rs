@@ -55,7 +55,7 @@ pub struct SlotTexts {
 pub enum Win {
     /// The calls were run, or there were none.
     Scored {
-        /// By position and the published comparison; `None` if the published scorer fails with an
+        /// By position and the published comparison; `None` if the published scorer raises an
         /// error.
         official: Option<bool>,
         /// By name and the strict comparison.
@@ -92,8 +92,8 @@ impl Win {
     }
 }
 
-/// Scores one completion. It is assumed that the gold calls compute the gold answer;
-/// [`super::score_rows`] checks this.
+/// Scores one completion. This assumes that the gold calls compute the gold answer, which
+/// [`super::score_rows`] checks.
 ///
 /// # Errors
 ///

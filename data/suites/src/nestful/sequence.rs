@@ -15,11 +15,11 @@ use super::row::ToolSpec;
 pub enum Binding {
     /// By their order in the JSON text, ignoring names, as in the published scorer.
     Position,
-    /// `arg_0`, `arg_1`, .. by number, all others as keywords.
+    /// Arguments `arg_0`, `arg_1`, .. by number, all others as keywords.
     Name,
 }
 
-/// Calls in order; the result of the sequence is the result of its last call.
+/// Calls in order. The result of the sequence is the result of its last call.
 #[derive(Debug, Clone)]
 pub struct Sequence {
     /// The calls, at least one.
@@ -60,8 +60,8 @@ pub struct CallFailure {
 impl Sequence {
     /// Binds calls to the available tools.
     ///
-    /// A string of the form `$..$`, or one that starts with `$var`, is a reference if it is a whole
-    /// argument; inside a list or an object it is a string.
+    /// A string of the form `$..$`, or a string that starts with `$var`, is a reference if it is a
+    /// whole argument. Inside a list or an object it is an ordinary string.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Sequence {
     }
 }
 
-/// The last call of each label, and the name of its output.
+/// The last call of each label, and the name of this call's output.
 type Producers<'c> = HashMap<String, (usize, &'c str)>;
 
 /// The parts of a call.
@@ -112,15 +112,15 @@ impl<'c> CallParts<'c> {
         let label = text("label").ok_or("it has no label")?;
         let name = text("name").ok_or("it has no name")?;
         let tool = tools.iter().find(|tool| tool.name == name);
-        let tool = tool.ok_or_else(|| format!("no tool {name:?} is on offer"))?;
+        let tool = tool.ok_or_else(|| format!("no available tool is called {name:?}"))?;
         let [output] = tool.outputs.as_slice() else {
             return Err(format!(
-                "{name} has {} outputs, not one",
+                "{name} has {} outputs, but must have exactly one",
                 tool.outputs.len()
             ));
         };
         let arguments = call.get("arguments").and_then(PyValue::as_dict);
-        let arguments = arguments.ok_or("it has no object of arguments")?;
+        let arguments = arguments.ok_or("its arguments are missing or not an object")?;
         Ok(Self {
             name,
             label: label.replace('$', ""),
@@ -159,11 +159,11 @@ pub(super) fn reference(text: &str) -> Option<&str> {
 fn producer(reference: &str, producers: &Producers<'_>) -> Result<usize, String> {
     let (label, output) = reference
         .split_once('.')
-        .ok_or_else(|| format!("the reference {reference:?} names no output"))?;
+        .ok_or_else(|| format!("the reference {reference:?} does not name an output"))?;
     match producers.get(label) {
         None => Err(format!("no earlier call has the label {label:?}")),
         Some((_, known_output)) if *known_output != output => Err(format!(
-            "{label} has no output {output:?}, but {known_output:?}"
+            "the output of {label} is {known_output:?}, not {output:?}"
         )),
         Some((call_idx, _)) => Ok(*call_idx),
     }

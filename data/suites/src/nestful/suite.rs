@@ -26,12 +26,12 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     default_metric: "nestful.win_strict",
     needs: SuiteNeeds::GENERATOR,
     operations: super::operations::OPERATIONS,
-    // A sequence wins or loses; partial matches of names and arguments refine the rank.
+    // A sequence wins or loses. Partial matches of names and arguments refine the rank.
     ranked_by: &[
         higher_better("win_strict").computed_by(win_strict),
         higher_better("partial"),
     ],
-    // Sequences have the first two, loops the last one.
+    // Sequences have the first two scores, loops have the last.
     samples: &[SampleScores {
         of: "nestful",
         fields: LineFields {

@@ -9,10 +9,11 @@ pub(super) struct TemplateFill<'f> {
 }
 
 impl TemplateFill<'_> {
-    /// Fills a template like `str.format`, or by plain replacement if that would raise.
+    /// Fills a template like `str.format`, or by plain replacement if `str.format` would raise an
+    /// error.
     ///
-    /// Published templates are of both kinds: some double the braces of their JSON and some do not,
-    /// and only the former can be formatted.
+    /// Published templates are of both kinds. Some double the braces of their JSON, and only these
+    /// can be formatted.
     pub(super) fn fill(&self, template: &str) -> String {
         self.format(template).unwrap_or_else(|| {
             template
@@ -93,8 +94,8 @@ const FORMATS: [(&str, &str); 7] = [
 const LIST: &str =
     "Write one JSON list of objects with the keys name, label and arguments, and nothing else.";
 
-/// The model families with a built-in template, named after the parsers of their answers. The first
-/// one is used for all other models.
+/// The model families with a built-in template, named after the parsers of their answers. The
+/// template of the first family is used for all other models.
 pub fn built_in_families() -> impl Iterator<Item = &'static str> {
     FORMATS.into_iter().map(|(family, _)| family)
 }

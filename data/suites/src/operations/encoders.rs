@@ -1,7 +1,7 @@
 //! Sentence encoders that an operation can select by name.
 //!
-//! The real model is loaded when a line first needs it: most operations embed nothing, and tests
-//! without weights use the hash encoder.
+//! The real model is loaded only if a line needs it, because most operations encode nothing, and
+//! tests without weights use the hash encoder.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -13,8 +13,8 @@ use super::error::LineError;
 /// Loads the MiniLM encoder; called at most once.
 pub type EncoderLoader = Box<dyn Fn() -> Result<Box<dyn SentenceEncoder>, EncoderError>>;
 
-/// The encoders for `options.encoder`: `"hash"` is always available, `"minilm"` if the caller
-/// provides it.
+/// The encoders for `options.encoder`. `"hash"` is always available, and `"minilm"` is available if
+/// the caller provides it.
 #[derive(Default)]
 pub struct Encoders {
     load_minilm: Option<EncoderLoader>,
@@ -22,13 +22,13 @@ pub struct Encoders {
 }
 
 impl Encoders {
-    /// Provides only the hash encoder; requests for another fail with the kind
+    /// Provides only the hash encoder. Requests for another encoder fail with the kind
     /// `encoder_unavailable`.
     pub fn hash_only() -> Self {
         Self::default()
     }
 
-    /// Provides the hash encoder, and MiniLM from this loader when a line first needs it.
+    /// Provides the hash encoder. MiniLM is loaded by `load` when a line first needs it.
     ///
     /// If loading fails, it is not retried: every line that needs MiniLM gets the same error.
     pub fn with_minilm(load: EncoderLoader) -> Self {

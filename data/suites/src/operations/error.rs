@@ -65,7 +65,7 @@ impl LineError {
         }
     }
 
-    /// Whether the line itself is malformed, as opposed to the data in it.
+    /// Whether the line itself is malformed, rather than the data in it.
     pub fn is_malformed(&self) -> bool {
         !matches!(self, Self::NoValue { .. })
     }

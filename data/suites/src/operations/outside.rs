@@ -1,4 +1,4 @@
-//! Resources that operations need from the caller: sentence encoders, and resources of single
+//! Resources that operations need from the caller: sentence encoders, and resources for individual
 //! suites.
 
 use std::any::{Any, TypeId};
@@ -13,12 +13,13 @@ use super::encoders::Encoders;
 pub struct Outside {
     /// The encoders for `options.encoder`.
     encoders: Encoders,
-    /// Resources of single suites by type, so that no other suite depends on them.
+    /// Resources of individual suites by type, so that no other suite depends on them.
     others: HashMap<TypeId, Box<dyn Any>>,
 }
 
 impl Outside {
-    /// Adds a resource that operations look up by its type, replacing an earlier one of that type.
+    /// Adds a resource that operations look up by its type. Replaces an earlier resource of that
+    /// type.
     #[must_use]
     pub fn with<T: Any>(mut self, other: T) -> Self {
         self.others.insert(TypeId::of::<T>(), Box::new(other));

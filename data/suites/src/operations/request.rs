@@ -30,14 +30,14 @@ pub struct Operation {
 /// One input field of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct InputField {
-    /// Name of the field in `input`, `options.` and the name of an option, or `input` for the whole
-    /// input.
+    /// Name of the field in `input`; or `options.` and the name of an option; or `input` for the
+    /// whole input.
     pub name: &'static str,
     /// Short description of the content.
     pub holds: &'static str,
 }
 
-/// Field name of operations whose `input` is the value itself instead of an object of fields.
+/// Field name for operations whose `input` is the value itself instead of an object of fields.
 pub const WHOLE_INPUT: &str = "input";
 
 /// The input and options of one line.
@@ -120,7 +120,8 @@ impl<'l> Request<'l> {
         Ok(line.get("input").cloned().unwrap_or_default())
     }
 
-    /// A string option, from `options` or, as some writers put it, from `input`.
+    /// A string option from `options`. It may also be in `input`, because some writers put it
+    /// there.
     pub fn choice(&self, name: &str) -> Result<Option<&'l str>, LineError> {
         let field_groups = self.place_of(name);
         field_groups.map(|fields| fields.text(name)).transpose()

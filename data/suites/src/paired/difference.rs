@@ -4,7 +4,7 @@ use super::{Pair, PairedOptions};
 use crate::bootstrap::{Estimate, percentile_interval, resampled_means};
 use crate::intervals::{MIN_BOOTSTRAP_SAMPLES, Scale, Summands, student};
 
-/// With a larger p value the difference may be due to chance, and its interval is extended to
+/// If the p value is larger, the difference may be due to chance, and its interval is extended to
 /// contain 0.
 const SIGNIFICANCE_LEVEL: f64 = 0.05;
 
@@ -16,7 +16,7 @@ pub(super) fn difference(
     options: PairedOptions,
 ) -> Estimate {
     let is_plain = pairs.iter().all(|pair| pair.weights == [1.0; 2]);
-    // The mean of the differences has a smaller rounding error.
+    // Compute the mean of the differences, because it has a smaller rounding error.
     let observed = match is_plain {
         true => pairs.iter().map(|pair| pair.flip.gain()).sum::<f64>() / pairs.len() as f64,
         false => observed,
@@ -33,7 +33,7 @@ pub(super) fn difference(
     difference
 }
 
-/// Whether there are enough pairs, and they do not all differ by the same amount.
+/// Whether there are enough pairs that do not all differ by the same amount.
 fn can_be_resampled(pairs: &[Pair]) -> bool {
     let are_equal = |pair: &[Pair]| {
         let [one, other] = pair else { return true };
@@ -82,8 +82,8 @@ impl SystemRatio {
     }
 }
 
-/// Computes the interval from the intervals of the two means and their correlation, or Student's
-/// interval if scores are not in 0..=1.
+/// Computes the interval from the intervals of the two means and their correlation. If scores are
+/// not in 0..=1, it is Student's interval.
 ///
 /// # Source
 ///
@@ -133,7 +133,7 @@ fn few_pairs_interval(pairs: &[Pair], observed: f64, is_plain: bool) -> Estimate
     }
 }
 
-/// The correlation of two systems over the samples; 0 if one of them does not vary. For rates it
+/// The correlation of two systems over the samples; 0 if either system does not vary. For rates, it
 /// includes Newcombe's correction for few samples.
 fn correlation(first: &[f64], other: &[f64], are_rates: bool) -> f64 {
     let sum = |terms: &mut dyn Iterator<Item = f64>| terms.sum::<f64>();

@@ -1,7 +1,7 @@
 //! Compares the scores of two systems on the same samples: difference, interval and p value.
 //!
-//! Samples are paired by id, so the difficulty of a sample affects both sides and cancels. The
-//! difference of two systems can therefore be significant although their intervals overlap. Ids
+//! Samples are paired by id, so the difficulty of a sample affects both sides and cancels out. The
+//! difference of two systems can therefore be significant although their intervals overlap. The ids
 //! are in the order of the first system, so the result depends only on the scores and the seed.
 
 mod difference;
@@ -21,9 +21,9 @@ const N_SHOWN_IDS: usize = 3;
 /// The score of one sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleScore {
-    /// Unique in its set.
+    /// Id of the sample, unique in its set.
     pub id: String,
-    /// Any finite number.
+    /// Score, any finite number.
     pub score: f64,
     /// Weight in the mean, such as the number of calls of a turn; 0 excludes the sample.
     #[serde(default = "default_weight")]
@@ -48,8 +48,8 @@ impl SampleScore {
 /// How resamples are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairedOptions {
-    /// Number of resamples for the interval of many samples, and number of random swaps for the p
-    /// value if there are too many swaps to enumerate. In the latter case p is at least 1 /
+    /// Number of resamples for the interval of many samples. If there are too many swaps to
+    /// enumerate, it is also the number of random swaps for the p value, which is then at least 1 /
     /// (n_resamples + 1).
     pub n_resamples: usize,
     /// Seed of the draws.
@@ -89,11 +89,11 @@ pub struct PairedComparison {
     pub after: f64,
     /// Mean of the second system minus mean of the first, with its 95 % interval.
     pub difference: Estimate,
-    /// Two-sided p value: the probability of a difference at least as large if, for each sample, it
-    /// were random which system has which of the two scores.
+    /// Two-sided p value: the probability of a difference at least as large as the observed one, if
+    /// for each sample the two scores were randomly assigned to the systems.
     pub p: f64,
-    /// Samples with a higher score in the second system, in order. Higher is better unless the
-    /// metric is one where lower is better.
+    /// Samples with a higher score in the second system, in order. For metrics where lower is
+    /// better, these are samples on which the second system is worse.
     pub won: Vec<Flip>,
     /// Samples with a lower score in the second system, in order.
     pub lost: Vec<Flip>,
@@ -143,22 +143,22 @@ pub enum PairedError {
     OtherSamples {
         /// The set that contains them: `first` or `second`.
         present: &'static str,
-        /// Number of unpaired samples.
+        /// Number of samples that are in only one set.
         n: usize,
-        /// The first unpaired ids.
+        /// The first ids that are in only one set.
         ids: String,
     },
 }
 
 /// Compares two systems by their mean scores on the same samples, in any order.
 ///
-/// The p value is from a permutation test: the fraction of all ways to swap the two scores of
+/// The p value is from a permutation test. It is the fraction of all ways to swap the two scores of
 /// samples for which the difference is at least as large as the observed one. The test is exact for
 /// rates (McNemar's exact test), for up to 30 differing samples, and for more samples if the scores
 /// are multiples of a common fraction. Otherwise random swaps are drawn, and the observed
-/// difference counts as one of them. With 6 samples p is at least 2/64.
+/// difference counts as one of them. With 6 samples, p is at least 2/64.
 ///
-/// With few samples the interval is computed from the intervals of the two means; with many samples
+/// With few samples the interval is computed from the intervals of the two means. With many samples
 /// it is the percentile interval of resampled differences. It contains 0 if p is above 0.05.
 ///
 /// # Errors

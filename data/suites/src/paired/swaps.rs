@@ -1,5 +1,5 @@
-//! The permutation test of paired scores. Under the null hypothesis it is random which system has
-//! which score.
+//! The permutation test of paired scores. Under the null hypothesis, the two scores of a sample are
+//! assigned to the systems at random.
 
 use super::{Pair, PairedOptions};
 use crate::bootstrap::SplitMix64;
@@ -8,7 +8,7 @@ use crate::bootstrap::SplitMix64;
 const MAX_ENUMERATED: usize = 30;
 /// Maximum number of differing samples to enumerate if the weights differ between the systems.
 const MAX_ENUMERATED_UNEVEN: usize = 15;
-/// Largest common denominator of scores that is tried.
+/// Largest denominator that is tried for a common fraction of the scores.
 const MAX_DENOMINATOR: u32 = 5_040;
 /// Maximum number of additions for counting the swaps of integer gains.
 const MAX_ADDITIONS: u64 = 100_000_000;
@@ -17,7 +17,8 @@ const MAX_EXACT_BINOMIAL: usize = 1_000;
 /// Sums that differ by less than this fraction of their terms are treated as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// The smallest p value that `n` samples can have: all differences have the same sign.
+/// The smallest p value that `n` samples can have, which occurs if all differences have the same
+/// sign.
 pub(super) fn least_p(n: usize) -> f64 {
     0.5_f64
         .powi(i32::try_from(n).unwrap_or(i32::MAX) - 1)
@@ -41,7 +42,7 @@ fn sign_flips(gains: &[f64], options: PairedOptions) -> f64 {
     let largest = gains
         .iter()
         .fold(0.0_f64, |largest, gain| largest.max(gain.abs()));
-    // Ignore rounding errors of equal scores.
+    // Treat differences that are only rounding errors as zero.
     let is_gain = |gain: &f64| gain.abs() > 1e-12 * largest;
     let gains: Vec<f64> = gains.iter().copied().filter(is_gain).collect();
     let Some(first_gain) = gains.first().map(|gain| gain.abs()) else {
@@ -75,7 +76,7 @@ fn mcnemar(n_better: usize, n_worse: usize) -> f64 {
         return 1.0;
     }
     if n <= MAX_EXACT_BINOMIAL {
-        // Probabilities that 0, 1, … samples differ in one direction.
+        // Sum of the probabilities that 0, 1, … samples differ in the rarer direction.
         let mut probability = 0.5_f64.powi(n as i32);
         let mut tail = 0.0;
         for i in 0..=n_fewer {
@@ -104,7 +105,7 @@ fn exact_signs(gains: &[f64]) -> f64 {
     }
     let (left_half, right) = gains.split_at(gains.len() / 2);
     let (left_half, right) = (sorted_sums(left_half), sorted_sums(right));
-    // As the left sum grows, more right sums reach the bound together with it.
+    // For larger left sums, more right sums reach the bound.
     let mut n_right_sums = right.len();
     let mut n_reaching = 0_u64;
     for sum in &left_half {
@@ -127,8 +128,8 @@ fn sorted_sums(gains: &[f64]) -> Vec<f64> {
     sums
 }
 
-/// The gains as integer multiples of a common fraction, if the number of sums is small enough to
-/// count.
+/// The gains as integer multiples of a common fraction; `None` if there is none or the number of
+/// sums is too large to count.
 fn as_integers(gains: &[f64]) -> Option<Vec<i64>> {
     (1..=MAX_DENOMINATOR).find_map(|parts| {
         let numbers = gains.iter().map(|gain| {
@@ -170,7 +171,7 @@ fn exact_grid_signs(numbers: &[i64]) -> f64 {
         .min(1.0)
 }
 
-/// Random sums of signs; the observed one counts as one of them.
+/// The p value from random sums of signs. The observed sum counts as one of them.
 fn sampled_signs(gains: &[f64], options: PairedOptions) -> f64 {
     let rounding = ROUNDING * gains.iter().map(|gain| gain.abs()).sum::<f64>();
     let observed = gains.iter().sum::<f64>().abs() - rounding;
@@ -200,7 +201,7 @@ fn sampled_p_value(n_reaching: usize, options: PairedOptions, n_differing: usize
     p_value.max(least_p(n_differing))
 }
 
-/// The test for ratios whose weights differ between the systems, such as turns weighted by the
+/// The p value for ratios whose weights differ between the systems, such as turns weighted by the
 /// number of calls that each system made.
 fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     let both = |pair: &Pair| [pair.before(), pair.after()];
@@ -229,7 +230,8 @@ fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
     let Some(observed) = difference(sums(&|_| false)) else {
         return 1.0;
     };
-    // Skip swaps after which a system has no sample with a weight.
+    // A swap after which a system has no sample with a weight counts as reaching the observed
+    // difference.
     let reaches_observed = |is_swapped: &dyn Fn(usize) -> bool| {
         difference(sums(is_swapped)).is_none_or(|resampled| resampled >= observed - ROUNDING)
     };
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(sign_flips(&[0.0, 0.1 + 0.2 - 0.3, 0.0], OPTIONS), 1.0);
         assert_eq!(sign_flips(&[], OPTIONS), 1.0);
         assert_eq!([1, 2, 6].map(least_p), [1.0, 0.5, 0.03125]);
-        // With too many samples to enumerate, the number of draws bounds p from below.
+        // If there are too many samples to enumerate, the number of draws is a lower bound for p.
         let distinct_gains: Vec<f64> = (0..60).map(|n| 1.0 + f64::from(n).sqrt() / 10.0).collect();
         assert_eq!(as_integers(&distinct_gains), None);
         assert_eq!(sign_flips(&distinct_gains, OPTIONS), 1.0 / 10_001.0);
@@ -324,7 +326,8 @@ mod tests {
 
     #[test]
     fn many_gains_on_a_grid_are_counted_exactly_like_mcnemar() {
-        // Gains of two sizes. The small ones cancel in pairs, so only the large ones decide.
+        // The gains have two sizes. The small gains cancel in pairs, so only the large gains
+        // matter.
         let gains = |n_better: usize, n_worse: usize| {
             [vec![1.0 / 3.0; n_better], vec![-1.0 / 3.0; n_worse]].concat()
         };

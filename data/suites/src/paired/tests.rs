@@ -1,4 +1,4 @@
-//! Checks comparisons against values from other programs or a naive loop.
+//! Compares results with values from other programs or a naive loop.
 
 use proptest::prelude::*;
 

@@ -17,10 +17,10 @@ pub enum RetrievalError {
 ///
 /// The order of documents with equal scores is undefined, so each measure is its expected value
 /// over all their orders. An encoder that gives all documents the same score therefore scores at
-/// chance level, whichever documents come first in the index.
+/// chance level, regardless of the order of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankedGold {
-    /// The groups of equal scores that contain gold documents, best first.
+    /// The groups of equal scores that contain gold documents, best group first.
     ties: Vec<Tie>,
     n_gold: usize,
 }
@@ -32,17 +32,17 @@ struct Tie {
     n_above: usize,
     /// Number of documents with this score.
     n: usize,
-    /// Number of gold documents among them, at least one.
+    /// Number of gold documents in the group, at least one.
     n_gold: usize,
 }
 
 impl Tie {
-    /// Number of these documents among the first `k` of the ranking.
+    /// Number of documents of the group among the first `k` of the ranking.
     fn n_within(&self, k: usize) -> usize {
         k.saturating_sub(self.n_above).min(self.n)
     }
 
-    /// Fraction of gold documents.
+    /// Fraction of the group that is gold.
     fn tie_share(&self) -> f64 {
         self.n_gold as f64 / self.n as f64
     }
@@ -64,7 +64,7 @@ impl Tie {
 impl RankedGold {
     /// Finds the gold documents in a ranking without ties, best first.
     ///
-    /// Repeated documents, in the ranking or among the gold ones, count once.
+    /// Repeated documents in the ranking or among the gold documents count once.
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl RankedGold {
         })
     }
 
-    /// Ranks documents by score and finds the gold ones; document `i` has `scores[i]`. Scores less
-    /// than `tie_width` below the highest score of a tie belong to that tie.
+    /// Ranks documents by score and finds the gold documents; document `i` has `scores[i]`. A tie
+    /// contains all scores that are less than `tie_width` below its highest score.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl RankedGold {
         (n_found + 0.0) / self.n_gold as f64
     }
 
-    /// Recall among the first n documents, where n is the number of gold documents; equal to the
-    /// precision.
+    /// Recall among the first n documents, where n is the number of gold documents. This is equal
+    /// to the precision.
     ///
     /// # Source
     ///
@@ -181,8 +181,8 @@ impl RankedGold {
         expected + 0.0
     }
 
-    /// Discounted cumulative gain of the first `k`, divided by the gain of the ideal ranking; gains are
-    /// 0 or 1.
+    /// Discounted cumulative gain of the first `k`, divided by the gain of the ideal ranking. The
+    /// gain of a document is 0 or 1.
     pub fn ndcg_at(&self, k: usize) -> f64 {
         let gain = |rank: usize| 1.0 / ((rank + 1) as f64).log2();
         let tie_gain = |tie: &Tie| -> f64 {
@@ -254,7 +254,7 @@ mod tests {
             query.average_precision_at(0),
         ];
         assert_eq!(measures, [0.0; 5]);
-        // Reports would show -0.
+        // A negative zero would be printed as -0 in reports.
         assert!(measures.iter().all(|measure| measure.is_sign_positive()));
     }
 

@@ -10,7 +10,7 @@ use crate::bootstrap::{Estimate, estimates};
 pub struct RetrievalMetrics<T> {
     /// Recall among the first n documents, where n is the number of gold documents.
     pub recall_at_gt: T,
-    /// Recall in the first place.
+    /// Recall at rank 1.
     pub recall_at_1: T,
     /// Recall among the first 3.
     pub recall_at_3: T,
@@ -30,7 +30,7 @@ pub struct RetrievalMetrics<T> {
     pub mrr_at_10: T,
     /// Normalised discounted cumulative gain of the first 10.
     pub ndcg_at_10: T,
-    /// Mean average precision of the first 100.
+    /// Mean average precision among the first 100.
     pub map_at_100: T,
 }
 

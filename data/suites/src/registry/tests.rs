@@ -274,14 +274,14 @@ fn toolqa_answers_and_types_are_read_next_to_other_fields() {
 
 #[test]
 fn a_score_of_samples_has_the_name_and_the_direction_of_its_metric() {
-    // Precision and recall of an F1, which no metric aggregates.
+    // Precision and recall of an F1; no metric aggregates them.
     const HALVES: [&str; 4] = [
         "content_precision",
         "content_recall",
         "exact_match_precision",
         "exact_match_recall",
     ];
-    // Fractions that rank samples without being metrics, and numbers of loops and classifiers.
+    // Fractions that rank samples but are not metrics, and numbers of loops and classifiers.
     const OTHERS: [&str; 3] = ["right_calls", "steps", "accuracy"];
     for suite in SUITES {
         let known = || suite.metrics.iter().chain(suite.flat_metrics);
@@ -320,7 +320,7 @@ fn lines_without_scores_belong_to_no_suite() {
         json!({"id": "a", "score": {"gold_depth": 2}}),
         json!({"id": "a", "score": 0.5}),
         json!({"uid": "a", "model_output": "b"}),
-        // Keys of another suite do not make a line belong to that suite.
+        // A line does not belong to another suite because it has keys of that suite.
         json!({"id": "a", "score": {"exact_match": true, "ia": 1.0}}),
         json!({"id": "a", "suite": "goat", "score": {"ia": 1.0}}),
         json!({"id": "a", "suite": "goat", "type": "sequence", "score": {"ia": 1.0}}),

@@ -32,7 +32,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             finish_reason: &[],
         },
         kinds: &["ranking"],
-        // A line has only the first ten documents, so it does not determine MAP@100.
+        // A line contains only the first ten documents, so it does not determine MAP@100.
         measures: &[
             higher_better("recall_at_gt").computed_by(recall_at_gt),
             higher_better("recall_at_1").computed_by(|line| Some(ranking(line)?.recall_at(1))),
@@ -64,7 +64,7 @@ fn ranking(line: &Value) -> Option<RankedGold> {
     RankedGold::new(&positions(line, "ranked")?, &positions(line, "gold")?).ok()
 }
 
-/// `None` if there are more gold documents than the line shows.
+/// `None` if there are more gold documents than documents in the line.
 fn recall_at_gt(line: &Value) -> Option<f64> {
     let is_shown = positions(line, "gold")?.len() <= positions(line, "ranked")?.len();
     is_shown

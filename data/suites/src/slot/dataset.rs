@@ -37,7 +37,7 @@ pub struct DatasetScore {
     pub overall: Metrics<Estimate>,
     /// Means over the rows of each depth of the gold value; lower depths come first.
     pub by_depth: Vec<DepthScore>,
-    /// Means over thirds of the rows by schema complexity of the gold value; simple ones come
+    /// Means over thirds of the rows by schema complexity of the gold value; the simplest third is
     /// first. Empty in files of earlier versions.
     #[serde(default)]
     pub by_complexity: Vec<ComplexityScore>,
@@ -162,8 +162,8 @@ fn by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
 
 /// Splits the rows into thirds by schema complexity of their gold value.
 ///
-/// Rows of equal complexity are in the same third, so that the result does not depend on the row
-/// order. A third without rows is omitted.
+/// Rows of equal complexity are in the same third, so the result does not depend on the row order.
+/// A third without rows is omitted.
 fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexityScore> {
     let cuts = tercile_cuts(complexities);
     let third = |complexity: &f64| cuts.iter().filter(|cut| complexity > *cut).count();
@@ -182,7 +182,7 @@ fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexitySco
     thirds.values().map(group).collect()
 }
 
-/// The largest values in the first and in the second third.
+/// The largest values of the first and of the second third.
 fn tercile_cuts(values: &[f64]) -> [f64; 2] {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -283,7 +283,7 @@ mod tests {
             .map(|group| (group.depth, group.n))
             .collect();
         assert_eq!(depths, [(1, 2), (2, 2)]);
-        // One of two rows parses.
+        // One of two rows can be parsed.
         let half = GroupMean::Estimate(half_of_two());
         assert_eq!(score.by_depth[1].metrics.parse_rate, half);
         let rules: Vec<_> = score

@@ -7,8 +7,8 @@ use crate::encoder::EncoderError;
 /// An error that prevents scoring. A bad completion is never an error: it scores zero.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
-    /// The row's JSON Schema is unusable: malformed, or with a reference to a missing or external
-    /// target.
+    /// The row's JSON Schema is unusable: it is malformed, or has a reference to a missing or
+    /// external target.
     #[error("invalid JSON schema: {reason}; fix the row's `json_schema`")]
     Schema {
         /// The error and its location in the schema.
@@ -28,7 +28,7 @@ pub enum ScoreError {
     /// The similarity of texts could not be computed.
     #[error(transparent)]
     Encoder(#[from] EncoderError),
-    /// The vectors of this many leaves would need too much memory.
+    /// The vectors of the differing leaves would need too much memory.
     #[error(
         "{n} leaves differ from the gold value, but similarity is limited to {COMPARED_LEAVES} leaves; \
          split the value (COMPARED_LEAVES in docs/limits.md)"

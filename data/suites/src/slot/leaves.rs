@@ -2,15 +2,15 @@
 //!
 //! Paths are typed: the key `"0"` and the index 0 differ, so an object never matches an array by
 //! accident. An empty object or array is a leaf with the text `{}` or `[]`, because a prediction
-//! without it has lost information.
+//! that omits it has lost information.
 
 use serde_json::{Number, Value};
 use tooltune_json::{Style, dumps, python_float_repr};
 
 /// Lists the leaves of a value in document order as (path, text).
 ///
-/// A path is `$` and the steps to the leaf: `["key"]`, with the key as JSON, or `[index]`. The path
-/// of a root scalar is `$`. Every value has at least one leaf.
+/// A path is `$` followed by the steps to the leaf. A step is `["key"]`, with the key as JSON, or
+/// `[index]`. The path of a root scalar is `$`. Every value has at least one leaf.
 pub fn leaves(value: &Value) -> Vec<(String, String)> {
     let mut all_leaves = Vec::new();
     collect_leaves(value, "$".to_owned(), &mut all_leaves);

@@ -2,9 +2,9 @@
 //!
 //! Schema accuracy is the fraction of raw completions that are a single JSON value valid under the
 //! row's schema. Content similarity compares the values at equal paths by sentence embedding. The
-//! two are independent: as in the paper's Table 3, a completion that violates the schema can still
-//! earn similarity. Embeddings are lenient (the similarity of `1887` and `1888` is 0.7), so
-//! exact-match F1 is also reported.
+//! two metrics are independent: as in the paper's Table 3, a completion that violates the schema
+//! can still score similarity. Embeddings are lenient (the similarity of `1887` and `1888` is 0.7),
+//! so exact-match F1 is also reported.
 
 mod dataset;
 mod error;

@@ -1,7 +1,7 @@
 //! Builds a before-and-after table of data set scores, in Markdown.
 //!
 //! Rows are plain data, so that a terminal can use a different layout. If only one run has rows of
-//! some depth, the other run shows a dash, never a zero.
+//! a depth, the column of the other run contains a dash, never a zero.
 
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ impl From<GroupMean> for Cell {
     }
 }
 
-/// Compares two scores: every metric over all rows, then the main ones by depth.
+/// Compares two scores: every metric over all rows, then the main metrics by depth.
 pub fn before_after_rows(before: &DatasetScore, after: &DatasetScore) -> Vec<ReportRow> {
     let (old, new) = (before.overall.columns(), after.overall.columns());
     let mut rows: Vec<ReportRow> = (0..Metrics::<f64>::NAMES.len())
@@ -135,7 +135,7 @@ impl ReportRow {
     }
 }
 
-/// Shown if a run has no rows.
+/// The cell of a run without rows.
 const DASH: &str = "-";
 
 /// Headings of the five columns of [`ReportRow::cell_texts`].

@@ -1,7 +1,7 @@
 //! Scores one completion.
 //!
 //! A completion that does not parse, or that exceeds the work limit, scores zero and is never an
-//! error; its violation gives the reason. Only an unusable schema or a failing encoder is an error.
+//! error. Its violation is the reason. Only an unusable schema or a failing encoder is an error.
 
 use std::error::Error;
 
@@ -28,17 +28,17 @@ pub struct RowScore {
     pub strict_keys: bool,
     /// Content similarity; zero if it does not parse.
     pub content: Agreement,
-    /// Agreement for which only equal texts count; zero if it does not parse.
+    /// Agreement in which only equal texts match; zero if it does not parse.
     pub exact: Agreement,
     /// Whether it equals the gold value as JSON: in any key order, and 1 equals 1.0 but not `"1"`.
     pub exact_match: bool,
     /// Depth of the gold value.
     pub gold_depth: usize,
-    /// The rules of the plain schema that it breaks. The rule is `json` if it does not parse, and
-    /// `budget` if the check exceeds the work limit.
+    /// The rules of the plain schema that the completion breaks. The rule is `json` if the
+    /// completion does not parse, and `budget` if the check exceeds the work limit.
     pub violations: Vec<Violation>,
-    /// Number of strings that break their `format` in a completion valid under the schema. As in
-    /// the published schema accuracy, the metrics treat `format` as an annotation.
+    /// Number of strings that break their `format`, if the completion is valid under the schema.
+    /// The metrics treat `format` as an annotation, like the published schema accuracy.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_broken_formats: usize,
 }
@@ -338,8 +338,8 @@ mod tests {
     /// Invariant: The work of scoring one completion is bounded.
     #[test]
     fn a_completion_over_the_work_limit_fails_with_a_reason() {
-        // Definitions that lead to the same place twice, with a keyword for which results cannot be
-        // cached.
+        // The definitions refer to the same location twice, and have a keyword whose results cannot
+        // be cached.
         let mut definitions = json!({"d0": {"type": "object", "unevaluatedProperties": true}});
         for i in 1..=40 {
             let below = json!({"properties": {"a": {"$ref": format!("#/$defs/d{}", i - 1)}}});

@@ -14,8 +14,8 @@ use super::error::ScoreError;
 pub enum SchemaMode {
     /// The schema as written.
     Schema,
-    /// Every object that declares `properties` requires all of them and allows no others, unless it
-    /// specifies additional, pattern or unevaluated properties.
+    /// Every object that declares `properties` requires all of them and allows no others. This does
+    /// not apply to objects that specify additional, pattern or unevaluated properties.
     StrictKeys,
     /// The schema as written, with `format` as a constraint on strings.
     Formats,
@@ -44,7 +44,7 @@ impl SchemaChecker {
     /// # Errors
     ///
     /// - the schema is neither an object nor a boolean, or violates its draft's meta-schema
-    /// - a reference leads nowhere or outside the schema, or a pattern is not a regular expression
+    /// - a reference is unresolvable or external, or a pattern is not a regular expression
     /// - its branches multiply, so that validation would not terminate
     pub fn new(schema: &Value, mode: SchemaMode) -> Result<Self, ScoreError> {
         let compiled = match mode {
@@ -69,9 +69,10 @@ impl SchemaChecker {
         self.validator.verdict(value) == Verdict::Valid
     }
 
-    /// Lists the rules that the value breaks, in validation order: at most
-    /// [`LISTED_FAULTS`](tooltune_json::budgets::LISTED_FAULTS), and the first violation of each
-    /// rule. A violation of rule `budget` means that validation exceeds the work limit.
+    /// Lists the rules that the value breaks, in validation order. The list contains at most
+    /// [`LISTED_FAULTS`](tooltune_json::budgets::LISTED_FAULTS) violations, and also the first
+    /// violation of each further rule. A violation of the rule `budget` means that validation
+    /// exceeds the work limit.
     pub fn errors(&self, value: &Value) -> Vec<Violation> {
         let faults = self.validator.faults(value).into_iter();
         let violations = faults.map(|fault| Violation {

@@ -1,8 +1,8 @@
 //! Computes precision, recall and F1 over the leaves of two values, by similarity and by equality.
 //!
-//! Leaves are paired only by path: a correct value at a wrong path earns nothing, and array items
+//! Leaves are paired only by path. A correct value at a wrong path scores nothing, and array items
 //! are compared index by index. Texts are compared without surrounding whitespace. Equal texts
-//! score 1 without the encoder, so an exact answer is exact under any encoder.
+//! score 1 without the encoder, so an exact answer scores 1 with any encoder.
 
 use crate::budgets::COMPARED_LEAVES;
 use serde::Serialize;
@@ -20,13 +20,13 @@ pub struct Agreement {
     pub precision: f64,
     /// Mean over the gold value's leaves. A leaf that is missing in the prediction counts as 0.
     pub recall: f64,
-    /// Harmonic mean of the two; 0 if both are 0.
+    /// Harmonic mean of precision and recall; 0 if both are 0.
     pub f: f64,
 }
 
 impl Agreement {
     fn new(matched: f64, n_pred: usize, n_gold: usize) -> Self {
-        // The empty sum is -0.
+        // Adding zero turns the empty sum, -0, into 0.
         let matched = matched + 0.0;
         let (precision, recall) = (matched / n_pred as f64, matched / n_gold as f64);
         let sum = precision + recall;
@@ -45,8 +45,8 @@ impl Agreement {
 
 /// Similarity of two texts, 0..=1, computed as for leaves.
 ///
-/// Surrounding whitespace is ignored. Equal texts score 1. A blank text and a different text score
-/// 0. Other pairs score the cosine of their vectors, clamped to 0..=1.
+/// Surrounding whitespace is ignored. Equal texts score 1. A blank text compared with a different
+/// text scores 0. Other pairs score the cosine of their vectors, clamped to 0..=1.
 ///
 /// # Errors
 ///
@@ -123,7 +123,7 @@ fn trim_like_python(text: &str) -> &str {
 }
 
 /// Pairs the leaves at equal paths of both values, in the order of `pred`. Both values are walked
-/// at once, because the paths may be longer than the values.
+/// at the same time instead of by paths, because the paths may be longer than the values.
 fn pair_up(pred: &Value, gold: &Value, pairs: &mut Vec<Pair>) {
     match (pred, gold) {
         (Value::Object(pred), Value::Object(gold)) if !pred.is_empty() && !gold.is_empty() => {
@@ -186,7 +186,7 @@ impl Comparison {
         Agreement::new(matched, self.n_pred, self.n_gold)
     }
 
-    /// Agreement for which only equal texts count.
+    /// Agreement in which only equal texts match.
     pub(super) fn exact(&self) -> Agreement {
         let n_equal = self
             .pairs

@@ -59,7 +59,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 .computed_by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
         ],
     }],
-    // The mean that selects checkpoints.
+    // The mean of these scores selects checkpoints.
     ranked_by: &[
         higher_better("schema_accuracy").in_field("schema"),
         higher_better("content_similarity").in_field("content.f"),

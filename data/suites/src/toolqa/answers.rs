@@ -1,10 +1,10 @@
 //! Compares a predicted answer with the gold answer, by the metric of the question.
 //!
-//! The three published metrics are kept with their weaknesses for comparability with the paper's
-//! tables: any number of the answer may match within 1, and signs and thousands separators are not
-//! parsed. An answer that lists the integers from 0 to 199 therefore scores 0.88 on aggregation.
-//! [`number_strict`] is reported in addition for that reason. Callers treat an answer that is not a
-//! string as wrong.
+//! The three published metrics are kept with their weaknesses, so that results are comparable with
+//! the paper's tables: any number of the answer may match within 1, and signs and thousands
+//! separators are not parsed. An answer that lists the integers from 0 to 199 therefore scores 0.88
+//! on aggregation. For that reason [`number_strict`] is also reported. Callers treat an answer that
+//! is not a string as wrong.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -68,14 +68,14 @@ impl AnswerMetric {
 
 /// Whether the answer is right by its metric.
 ///
-/// - `accuracy_string`: equal after stripping whitespace and lower-casing; a final full stop of the
-///   prediction is ignored, one of the gold answer is not.
+/// - `accuracy_string`: equal after stripping whitespace and lower-casing. A final full stop is
+///   ignored in the prediction, but not in the gold answer.
 /// - `approx_number_match`: the first number of the gold answer, with sign and exponent, differs by
 ///   less than 1 from any number of the prediction, without sign and exponent. A gold answer
 ///   without a number is never matched. Only ASCII digits count.
-/// - `unordered_list_str_match`: equal sets of comma-separated strings, each stripped, lower-cased
-///   and without a final full stop; a second full stop at the end of the prediction is also
-///   ignored.
+/// - `unordered_list_str_match`: equal sets of comma-separated strings. Each string is stripped,
+///   lower-cased and without a final full stop. A second full stop at the end of the prediction is
+///   also ignored.
 ///
 /// # Source
 ///
@@ -90,7 +90,7 @@ pub fn exact_match(metric: AnswerMetric, gold: &str, pred: &str) -> bool {
 
 /// Whether the answer is right by its metric or contains the gold answer.
 ///
-/// This is an upper bound: `14` contains `4`.
+/// This is an upper bound, because a wrong `14` contains `4`.
 ///
 /// # Source
 ///
@@ -99,11 +99,11 @@ pub fn contains(metric: AnswerMetric, gold: &str, pred: &str) -> bool {
     exact_match(metric, gold, pred) || strip_final_stop(&normalize(pred)).contains(&normalize(gold))
 }
 
-/// Whether the answer contains exactly one number and it equals the gold number (our own metric).
+/// Whether the answer contains exactly one number, which equals the gold number (our own metric).
 ///
-/// Thousands separators are removed first. A gold number without a fraction must be met exactly,
-/// any other within 0.01 or 0.5 %, whichever is larger. A gold answer without a number is never
-/// matched.
+/// Thousands separators are removed first. If the gold number has no fraction, the number in the
+/// answer must be equal to it. Otherwise it may differ by 0.01 or 0.5 %, whichever is larger. A gold
+/// answer without a number is never matched.
 pub fn number_strict(gold: &str, pred: &str) -> bool {
     let (gold, pred) = (
         remove_thousands_separators(gold),

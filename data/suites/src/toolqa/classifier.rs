@@ -16,17 +16,17 @@ use crate::bootstrap::{Estimate, estimates};
 use crate::registry::SuiteInfo;
 use crate::row_suite::{RowReport, RowSuite};
 
-/// The label of an output without a type in the published results.
+/// The label that the published results use for an output without a type.
 pub const PARSING_ERROR: &str = "parsing error";
 
 const MARK: &str = "category:";
 
 impl TaskType {
-    /// Parses the type from a classifier's output; `None` if it names none.
+    /// Parses the type from a classifier's output; `None` if the output names no type.
     ///
-    /// Only the text between the first `category:` and the next one is searched, or the whole
-    /// output without `category:`. If it names several types, the first in the order of
-    /// [`TaskType::ALL`] is used, wherever it occurs.
+    /// Only the text between the first and the second `category:` is searched. If there is no
+    /// `category:`, the whole output is searched. If the text names several types, the first in the
+    /// order of [`TaskType::ALL`] is used, regardless of the positions.
     ///
     /// # Source
     ///
@@ -86,14 +86,14 @@ impl ClassifierReport {
     }
 }
 
-/// Questions to their types, as a suite of rows.
+/// A suite of rows with one question each, whose answer is the type of the question.
 #[derive(Debug)]
 pub struct QuestionClassifier {
     /// The prompts.
     pub prompts: PromptSet,
     /// The schemas in the prompts.
     pub schemas: Schemas,
-    /// The responses that the questions are about.
+    /// The responses that the questions refer to.
     pub responses: ToolResponses,
 }
 

@@ -1,8 +1,8 @@
 //! Finds the Python function in a model's output, and declares the interface for running it.
 //!
-//! The published rule uses the name between the first `def` and the first parenthesis of the code,
-//! so it may call a helper function, or none. The robust rule calls the last top-level function.
-//! This module runs no code.
+//! The published rule uses the name between the first `def` and the first parenthesis of the code.
+//! The result may be the name of a helper function, or not a function name. The robust rule calls
+//! the last top-level function. This module runs no code.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_json::blank::is_blank;
 
-/// The published evaluation's placeholder for the answer if code fails.
+/// The answer that the published evaluation uses if code fails.
 pub const CODE_EXECUTION_ERROR: &str = "Code execution error";
 
 const FENCE: &str = "```";
@@ -29,8 +29,8 @@ static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
 /// An unindented function, with its name in group 1.
 static FUNCTION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?m)^def[ \t]+(\w+)[ \t]*\("));
 
-/// The language name after an opening fence, with the line break, or alone if code follows on the
-/// same line.
+/// The language name after an opening fence, with the line break. If code follows on the same line,
+/// only the language name.
 static LANGUAGE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:[ \t]*[\w+.-]*[ \t]*\r?\n|(?:python3?|py)[ \t]+)"));
 
@@ -38,16 +38,16 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a fixed pattern")
 }
 
-/// A program, and its function that is called with the response.
+/// A program, and the function of it that is called with the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractedCode {
     /// The program.
     pub code: String,
-    /// Name of the function; by the published rule it may not exist.
+    /// Name of the function. By the published rule, this function may not exist.
     pub name: String,
 }
 
-/// Which function of an output is called.
+/// The rule that selects the function of an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeRule {
@@ -70,8 +70,8 @@ pub fn extract_code(output: &str, rule: CodeRule) -> Option<ExtractedCode> {
     }
 }
 
-/// The text after the first Python fence, otherwise a text that contains `def `, up to the next
-/// fence and the example usage.
+/// The text after the first Python fence, otherwise a text that contains `def `. It ends at the
+/// next fence or at the example usage.
 fn extract_official(output: &str) -> Option<ExtractedCode> {
     let after_fence = match output.split_once(PYTHON_FENCE) {
         Some((_, after)) => after,
@@ -86,8 +86,8 @@ fn extract_official(output: &str) -> Option<ExtractedCode> {
     })
 }
 
-/// `code[code.find("def") + 4 : code.find("(")]` with Python's slicing: a missing match is -1, and
-/// -1 as an end is the last character.
+/// `code[code.find("def") + 4 : code.find("(")]` with Python's slicing. A missing match is -1, and
+/// -1 as an end means the last character.
 fn official_name(code: &str) -> String {
     let n_characters = code.chars().count();
     let position = |part| Some(code[..code.find(part)?].chars().count());
@@ -109,7 +109,7 @@ fn extract_robust(output: &str) -> Option<ExtractedCode> {
     fenced.chain(is_open).find_map(from_program)
 }
 
-/// The text from its first import or definition on, if it defines a function.
+/// The text from its first import or definition to its end, if it defines a function.
 fn from_program(text: &str) -> Option<ExtractedCode> {
     let text = prefix_before(text, EXAMPLE);
     let code = text[PROGRAM.find(text)?.start()..].trim_matches(is_blank);
@@ -124,7 +124,7 @@ fn prefix_before<'t>(text: &'t str, mark: &str) -> &'t str {
     text.split_once(mark).map_or(text, |(before, _)| before)
 }
 
-/// Runs model-generated code; implementations must isolate it from the machine.
+/// Runs model-generated code. Implementations must isolate it from the machine.
 pub trait CodeRunner: Sync {
     /// Calls the function `name` of `code` with the response and returns its result.
     ///
@@ -137,7 +137,7 @@ pub trait CodeRunner: Sync {
     fn run(&self, code: &ExtractedCode, response: &Value) -> Result<Value, CodeFailure>;
 }
 
-/// Why code has no answer.
+/// Why code did not return an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeFailure {
@@ -153,10 +153,10 @@ pub enum CodeFailure {
         /// The limit.
         reason: String,
     },
-    /// No code can be run on this machine: there are no scores.
+    /// No code can be run on this machine, so there are no scores.
     #[error("code cannot be run: {reason}")]
     Unavailable {
-        /// The missing requirement and its fix.
+        /// The missing requirement, and how to fix it.
         reason: String,
     },
 }

@@ -5,7 +5,8 @@ use tooltune_apis::ToolsError;
 
 use crate::row_suite::RowError;
 
-/// Why there are no rows, prompts or scores. A bad prediction is never an error: it is wrong.
+/// Why there are no rows, prompts or scores. A bad prediction is never an error: it is scored as
+/// wrong.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolQaError {

@@ -1,7 +1,7 @@
 //! Asks a model behind an endpoint whether answers match their gold answers.
 //!
 //! The judge is lenient and has many false positives (section 3.1 of the paper). Every reply is a
-//! verdict: a reply that does not start with "true" is a no.
+//! verdict: a reply that does not start with "true" rejects the answer.
 
 use tooltune_endpoint::{ChatEndpoint, EndpointProgress};
 use tooltune_json::blank::is_blank;
@@ -22,8 +22,8 @@ pub fn judge_verdict(reply: &str) -> bool {
     reply.starts_with("true")
 }
 
-/// Number of verdicts whose reply is neither true nor false, which the published evaluation counts
-/// as no.
+/// Number of verdicts whose reply is neither true nor false. The published evaluation counts them
+/// as rejections.
 pub fn n_neither(verdicts: &[JudgeVerdict]) -> usize {
     let says = |reply: &str, word| {
         let reply = reply.trim_matches(is_blank).to_lowercase();
@@ -37,10 +37,11 @@ pub fn n_neither(verdicts: &[JudgeVerdict]) -> usize {
         .count()
 }
 
-/// Has the answers of a run judged and returns the verdicts in sample order.
+/// Lets the judge compare the answers of a run with the gold answers, and returns the verdicts in
+/// sample order.
 ///
-/// Samples without an answer are not shown to the judge and have no verdict. An answer that is not
-/// a string, which only code returns, is shown in Python notation.
+/// Samples without an answer are not shown to the judge and have no verdict. Code may return an
+/// answer that is not a string; it is shown in Python notation.
 ///
 /// # Errors
 ///

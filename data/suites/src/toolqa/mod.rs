@@ -4,9 +4,9 @@
 //! A row is a question about a JSON response, with its answer. A model is prompted in one of eight
 //! settings ([`Setting`]). Its answer, or the result of its function, is compared with the gold
 //! answer by the metric of the question. Exact match, contains and the judge are the paper's
-//! metrics; exact match with strict numbers is ours, because the published number match can be
-//! gamed. The paper's data and prompts have no licence: users provide them, and we have our own
-//! prompts as a replacement.
+//! metrics. Exact match with strict numbers is our own metric, because the published number match
+//! can be gamed. The paper's data and prompts have no licence, so users must provide them. Our own
+//! prompts are a replacement.
 
 mod answers;
 mod classifier;

@@ -1,8 +1,9 @@
 //! Builds the prompt for a row and a setting, from our own templates or the published ones.
 //!
-//! Placeholders are replaced in one pass, so that placeholders inside a response or question stay
+//! Placeholders are replaced in one pass, so placeholders inside a response or question remain
 //! unchanged. Settings with a schema always include it. The released answer prompts contained the
-//! literal `<<json_schema>>` instead, so the results of Table 6 may be without it.
+//! literal `<<json_schema>>` instead, so the results of Table 6 may have been measured without the
+//! schema.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +38,7 @@ const PREDICTION: &[&str] = &["{predicted_answer}"];
 /// The prompts of the eight settings, the judge and the classifier; our own by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PromptSet {
-    /// User-provided prompts by name; empty for our own.
+    /// User-provided prompts by name; empty if our own prompts are used.
     given: BTreeMap<String, String>,
 }
 
@@ -60,15 +61,17 @@ pub struct PromptOptions {
     pub response_text: ResponseText,
     /// How [`Setting::CodeSchemaReduced`] shortens the response.
     pub reduction: Shortening,
-    /// How all other settings shorten the response; never in the published runs. For models whose
-    /// context is too short for the whole response; report it with the results.
+    /// How all other settings shorten the response. It is not shortened in the published runs. Use
+    /// this for models whose context is too short for the whole response, and report it with the
+    /// results.
     pub reduce_all: Option<Shortening>,
 }
 
 impl PromptSet {
-    /// Reads a prompt file: a JSON object of strings by name, or one with that object as `prompts`.
+    /// Reads a prompt file: a JSON object of strings by name, or an object that contains it as
+    /// `prompts`.
     ///
-    /// The names are those of the settings, `judge` and `classifier`.
+    /// The names are the names of the settings, `judge` and `classifier`.
     ///
     /// # Errors
     ///

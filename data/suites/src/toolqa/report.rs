@@ -1,6 +1,6 @@
-//! Aggregates scored answers: over all, by question type, endpoint and metric.
+//! Aggregates scored answers, overall and by question type, endpoint and metric.
 //!
-//! Every number is a mean over samples, so groups are weighted by their size. As in the published
+//! Every number is a mean over samples, so larger groups have more weight. As in the published
 //! evaluation, a sample with neither an answer nor a model output is excluded. A sample whose
 //! prompt exceeded the context is wrong and counted separately.
 
@@ -19,7 +19,8 @@ use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
 pub enum AnswerStatus {
     /// The model answered, or its code returned a value.
     Answered,
-    /// A code setting, but no code in the output. Published results count it as a code error.
+    /// In a code setting, the output contains no code. Published results count this as a code
+    /// error.
     NoCode,
     /// The code failed or was stopped.
     CodeError,
@@ -74,7 +75,7 @@ impl ToolQaScore {
 pub struct ScoredAnswer<'a> {
     /// Type of the question, such as `FILTERING`.
     pub task_type: &'a str,
-    /// The endpoint that the response came from.
+    /// The endpoint that returned the response.
     pub endpoint: &'a str,
     /// The metric of the question.
     pub metric: AnswerMetric,
@@ -171,8 +172,8 @@ pub struct ToolQaReport {
     pub by_type: BTreeMap<String, ToolQaNumbers>,
     /// By endpoint.
     pub by_endpoint: BTreeMap<String, ToolQaNumbers>,
-    /// By metric. For `approx_number_match`, `exact_match` is the published number match and
-    /// `exact_match_strict` the strict one.
+    /// By metric. For `approx_number_match`, `exact_match` is the published number match, and
+    /// `exact_match_strict` is the strict number match.
     pub by_metric: BTreeMap<String, ToolQaNumbers>,
 }
 
@@ -214,8 +215,8 @@ fn group_scores<'a>(
     groups.into_iter().map(numbers).collect()
 }
 
-/// Formats a report as a Markdown table in per cent: a line over all samples, then one per type,
-/// endpoint and metric.
+/// Formats a report as a Markdown table in per cent: a line over all samples, then one line per
+/// type, endpoint and metric.
 pub fn toolqa_table(report: &ToolQaReport) -> String {
     let mut table = "| toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
                      | no code | code errors | context exceeded |\n\

@@ -1,6 +1,6 @@
 //! Joins a file of questions and a file of responses into rows.
 //!
-//! A response is stored once in its file and in memory, however many questions refer to it.
+//! A response is stored only once in its file and in memory, even if many questions refer to it.
 //! Questions inherit the split of their response, so that questions about one response are never
 //! divided between training and test.
 
@@ -56,7 +56,7 @@ pub struct ToolResponse {
 }
 
 impl ToolResponse {
-    /// Length as in the paper: characters of Python's `str(response)`.
+    /// Length as in the paper: number of characters of Python's `str(response)`.
     pub fn n_characters(&self) -> usize {
         python_repr(&PyValue::from(&self.response)).chars().count()
     }

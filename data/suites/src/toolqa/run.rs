@@ -1,4 +1,4 @@
-//! Reports on scored rows, scored now or loaded from a file.
+//! Reports on scored rows, whether they were just scored or loaded from a file.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::report::{AnswerStatus, ScoredAnswer, ToolQaReport, ToolQaScore};
 use super::rows::TaskType;
 use crate::llm_judge::JudgeVerdict;
 
-/// A scored row, as listed in files.
+/// A scored row, in the format of result files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolQaSample {
     /// Id of the row.
@@ -43,9 +43,9 @@ pub struct ToolQaSample {
     /// The content that a server returned instead of text, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
-    /// The output, or the result of its code; null without an answer.
+    /// The output, or the result of its code; null if there is no answer.
     pub answer: Value,
-    /// Why there is no answer.
+    /// Why there is no answer; `None` if there is one.
     pub failure: Option<String>,
     /// The scores.
     #[serde(flatten)]
@@ -77,8 +77,8 @@ impl ToolQaRun {
     /// Adds the judge's verdicts and aggregates again.
     ///
     /// An unparsable verdict counts as rejected. A sample without a verdict counts as rejected if
-    /// it has no answer, and as not judged otherwise. Verdicts on other samples are ignored, so
-    /// that the verdicts of a larger run can be used.
+    /// it has no answer, and otherwise as not judged. Verdicts on other samples are ignored, so the
+    /// verdicts of a larger run can be used.
     ///
     /// # Errors
     ///

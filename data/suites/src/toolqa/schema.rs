@@ -1,9 +1,9 @@
 //! Infers the common JSON Schema of responses, in the style of the released schemas.
 //!
-//! Only types, properties, items and `required` are inferred: no enumerations, formats or bounds.
-//! Integers and other numbers are both `number`. A null next to another type only makes the
-//! property optional, so a response with such a null is not valid under its own schema; this is the
-//! same in the released schemas.
+//! Only types, properties, items and `required` are inferred, but no enumerations, formats or
+//! bounds. Integers and other numbers are both `number`. If a value is sometimes null and sometimes
+//! of another type, the property only becomes optional. A response with such a null is therefore
+//! not valid under its own schema, which is also the case for the released schemas.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 /// Infers the schema of one or several responses.
 ///
 /// Properties are in order of first appearance. A property is required if every object has it with
-/// a value other than null. Values of different types, and the items of lists that are all empty,
-/// have the schema `{}`.
+/// a value other than null. The schema is `{}` for values of different types, and for the items of
+/// lists that are all empty.
 ///
 /// # Source
 ///

@@ -21,9 +21,9 @@ use crate::row_suite::require_unique;
 /// Options for scoring predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScoreOptions {
-    /// The setting of the predictions: whether outputs are answers or code.
+    /// The setting of the predictions, which determines whether outputs are answers or code.
     pub setting: Setting,
-    /// Which function of an output is called.
+    /// The rule that selects the function of an output.
     pub code_rule: CodeRule,
     /// Number of samples whose code runs concurrently, 1 to 64.
     pub concurrency: usize,
@@ -67,7 +67,8 @@ pub fn score_predictions(
         |(row, prediction), _| reader.sample(row, prediction),
     );
     let n_done = results.iter().flatten().count();
-    // Code that was running when the work was stopped has no answer, which is not its fault.
+    // Code that was running when the work was stopped has no answer. This is not an error of the
+    // code.
     if is_ended && results.iter().flatten().any(Result::is_err) {
         let n = rows.len();
         return Err(ToolQaError::Stopped { n_done, n });
@@ -82,7 +83,7 @@ pub fn score_predictions(
 
 type Pair<'a> = (&'a ToolQaRow, &'a ToolQaPrediction);
 
-/// Pairs each row with its prediction, in row order.
+/// Pairs each row with its prediction. The pairs are in row order.
 fn pair_predictions<'a>(
     rows: &'a [ToolQaRow],
     predictions: &'a [ToolQaPrediction],
@@ -118,7 +119,8 @@ fn pair_predictions<'a>(
     }
 }
 
-/// The metrics of the gold answers as predictions, without a judge; `None` without rows.
+/// The metrics of the gold answers if they are scored as predictions, without a judge; `None`
+/// without rows.
 pub fn gold_numbers(rows: &[ToolQaRow]) -> Option<ToolQaNumbers> {
     let score = |row: &ToolQaRow| {
         let answer = Value::from(row.gold_answer.as_str());
@@ -133,7 +135,7 @@ pub fn gold_numbers(rows: &[ToolQaRow]) -> Option<ToolQaNumbers> {
     (!scores.is_empty()).then(|| ToolQaNumbers::new(&scores))
 }
 
-/// How an output becomes an answer.
+/// How an output is converted to an answer.
 enum OutputReader<'r> {
     /// The output is the answer.
     Answers,
@@ -141,7 +143,7 @@ enum OutputReader<'r> {
     Code(&'r dyn CodeRunner, CodeRule),
 }
 
-/// The result of an output.
+/// The answer from one output, with its status and failure.
 struct Attempt {
     answer: Value,
     status: AnswerStatus,
@@ -199,7 +201,8 @@ impl OutputReader<'_> {
             return Ok(Attempt::with_failure(AnswerStatus::NoCode, failure));
         };
         match runner.run(&code, &row.response.response) {
-            // The published evaluation identifies a failure by this string, whatever returned it.
+            // The published evaluation identifies a failure by this string, even if code returns
+            // it.
             Ok(Value::String(text)) if text == CODE_EXECUTION_ERROR => {
                 Ok(Attempt::with_failure(AnswerStatus::CodeError, text))
             }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the model is asked for, an answer or code, and whether the prompt has the schema, the
-/// response and reasoning.
+/// A prompt setting. It determines whether the prompt asks for an answer or for code, and whether
+/// it contains the schema, the response and an instruction to reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {

@@ -83,7 +83,7 @@ fn by_type(rows: &[&ToolQaRow]) -> Vec<Count> {
     counts
 }
 
-/// Measures responses: their lengths, over all and by endpoint.
+/// Measures responses: their lengths, overall and by endpoint.
 ///
 /// # Source
 ///
@@ -129,7 +129,7 @@ mod tests {
             response_id: "r".to_owned(),
             endpoint: endpoint.to_owned(),
             split: String::new(),
-            // Python also prints the quotes.
+            // Python's `str` also prints the quotes.
             response: json!("x".repeat(length - 2)),
         }
     }

@@ -15,13 +15,13 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     add_tests(environment);
     sequences::add_to(environment);
     environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
-        // Trimming a value is treated as printing it.
+        // Trimming a value counts as printing it, so the value must be printable.
         printable(value)?;
         let text = str_of(value)?;
         Ok::<_, Error>(match chars {
             None => strip(&text, StripEnds::Both),
             Some(chars) => {
-                // Each character at an end is searched in all of these.
+                // Each character at either end is searched for in all of `chars`.
                 budget::charge_read(text.len().saturating_mul(chars.len()))?;
                 text.trim_matches(|c| chars.contains(c)).to_owned()
             }
@@ -100,8 +100,8 @@ fn add_tests(environment: &mut Environment<'static>) {
         kinds.contains(&value.kind())
     });
     environment.add_test("sameas", |value: &Value, other: &Value| {
-        // Python has one object of each of these; for equal numbers or strings the identity is
-        // an implementation detail.
+        // Python has only one object for none and for each boolean. For equal numbers or strings,
+        // identity is an implementation detail.
         let single = [ValueKind::None, ValueKind::Bool];
         match value.kind() == other.kind() && !value.is_undefined() {
             true if single.contains(&value.kind()) => is_equal(value, other),
@@ -152,7 +152,7 @@ fn is_cased(
     is_otherwise: fn(char) -> bool,
 ) -> Result<bool, Error> {
     let text = str_of(value)?;
-    // Two passes, each with a Unicode table lookup per character.
+    // There are two passes, and each looks up every character in a Unicode table.
     budget::charge_read(text.len().saturating_mul(4))?;
     Ok(text.chars().any(is_so) && !text.chars().any(is_otherwise))
 }
@@ -167,7 +167,7 @@ fn replace(value: &Value, old: &Value, new: &Value, count: Option<i64>) -> Resul
     replace_text(&text, &old, &new, count)
 }
 
-/// Python's `str.replace`, at most `count` times.
+/// Python's `str.replace`, which replaces at most `count` occurrences.
 pub(super) fn replace_text(
     text: &str,
     old: &str,
@@ -182,9 +182,9 @@ pub(super) fn replace_text(
     })
 }
 
-/// Counts the occurrences of a substring, at most `limit`; each one is charged as read.
+/// Counts the occurrences of a substring, at most `limit`. Each occurrence is charged as read.
 pub(super) fn count_found(text: &str, part: &str, limit: Option<usize>) -> Result<usize, Error> {
-    // Charged in batches, because charging each one would take as long as finding it.
+    // Charged in batches, because charging each occurrence would take as long as finding it.
     const BATCH: usize = 1 << 16;
     budget::charge_read(text.len())?;
     let mut n_found: usize = 0;
@@ -209,7 +209,7 @@ pub(super) fn charge_growth(
 /// Charges for the widths in a format string, before the engine pads to them.
 pub(super) fn charge_format_widths(format: &str, arguments: &[Value]) -> Result<(), Error> {
     for digits in format.split(|character: char| !character.is_ascii_digit()) {
-        // A width that overflows a number is beyond any limit.
+        // A width that overflows the number type is beyond any limit.
         let width = match digits {
             "" => 0,
             digits => digits.parse().unwrap_or(usize::MAX),
@@ -291,7 +291,7 @@ fn indent(
     Ok(if first { width + &text } else { text })
 }
 
-/// Jinja2's `round`: the method `common` keeps integers, the others return floats.
+/// Jinja2's `round`. The method `common` keeps integers; the other methods return floats.
 fn round(
     value: &Value,
     precision: Option<i64>,

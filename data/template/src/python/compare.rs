@@ -45,7 +45,7 @@ fn equal_at(v: &Value, w: &Value, level: Level) -> Result<bool, Error> {
                 Ok(false)
             }
         }
-        // Iterating would consume them; Python compares their identity.
+        // Comparing items would consume generators, so compare identity as Python does.
         (ValueKind::Iterable, _) | (_, ValueKind::Iterable) => {
             Ok(match (v.as_object(), w.as_object()) {
                 (Some(v), Some(w)) => std::ptr::eq(v, w),

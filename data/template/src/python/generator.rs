@@ -1,4 +1,4 @@
-//! Jinja2's generators: items that can be read once, without a length, and always true.
+//! Jinja2's generators: items that can be read once. A generator has no length and is always true.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use minijinja::{Error, Value};
 
 use super::super::budget;
 
-/// Items that can be read once, by any reader.
+/// Items that can be read once. All readers share them.
 #[derive(Debug)]
 pub(super) struct Generator(Mutex<VecDeque<Value>>);
 
@@ -46,7 +46,8 @@ impl Object for Generator {
     }
 }
 
-/// Takes the items of a generator as a list, because `loop.length` needs their number.
+/// Iterates over the remaining items of a generator and reports their number, which `loop.length`
+/// needs.
 struct CollectedItems(Arc<Generator>);
 
 impl Iterator for CollectedItems {

@@ -13,7 +13,7 @@ use super::compare::is_equal;
 use super::operators::{characters, check_hashable, items, new_list, undefined_operation};
 use super::{StripEnds, strip};
 
-/// An uncalled dictionary method: defined and true, but not iterable or printable.
+/// A dictionary method that is not called. It is defined and true, but not iterable or printable.
 #[derive(Debug)]
 pub(super) struct DictMethod {
     dictionary: Value,
@@ -104,7 +104,7 @@ fn call_string_method(
                 (Some(none), _) if none.is_none() => Value::from(strip(text, ends)),
                 (Some(_), None) => return Err(unsupported_arguments(method)),
                 (Some(_), Some(chars)) => {
-                    // Each character at an end is searched in all of these.
+                    // Each character at either end is searched for in all of `chars`.
                     budget::charge_read(text.len().saturating_mul(chars.len()))?;
                     return Ok(None);
                 }
@@ -192,8 +192,8 @@ fn call_string_method(
     Ok(Some(result))
 }
 
-/// Calls the engine's own method if it computes the same as Python for this string, and charges for
-/// the result first.
+/// Calls the engine's own method if its result for this string is the same as Python's, and charges
+/// for the result first.
 fn call_engine_method(
     text: &str,
     method: &str,

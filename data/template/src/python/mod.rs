@@ -1,9 +1,9 @@
 //! minijinja configured like Jinja2 in Hugging Face's libraries.
 //!
-//! It has the same white-space rules, loop controls, `raise_exception`, `strftime_now` and
-//! `tojson`, the methods of Python's strings and maps, and operators, filters and tests that follow
-//! Python where the two engines differ (`operators`, `builtins`, `methods`). Printing none, a list
-//! or a map is an error here; Jinja2 prints Python's representation.
+//! The white-space rules, loop controls, `raise_exception`, `strftime_now`, `tojson` and the
+//! methods of strings and maps are the same as in these libraries. Operators, filters and tests
+//! follow Python where the two engines differ (`operators`, `builtins`, `methods`). Printing none, a
+//! list or a map is an error here, whereas Jinja2 prints Python's representation.
 
 mod builtins;
 mod compare;
@@ -74,7 +74,8 @@ impl fmt::Display for Unprintable {
 impl std::error::Error for RaisedException {}
 impl std::error::Error for Unprintable {}
 
-/// The functions that every template can call, except the clock, whose output changes every day.
+/// The functions that every template can call. The clock is excluded, because its output changes
+/// every day.
 const FUNCTIONS: [&str; 4] = ["dict", "namespace", "raise_exception", "range"];
 
 /// Whether templates have a function of this name with the same output every day.
@@ -95,14 +96,14 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax()?);
     environment.set_fuel(Some(TEMPLATE_STEPS));
-    // Jinja2 has no `debug`, and the engine's prints all values.
+    // Jinja2 has no `debug`, and the engine's `debug` prints all values.
     environment.remove_global("debug");
     environment.add_function("namespace", namespace::namespace);
     environment.add_function("dict", dict);
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|out, state, value| {
         printable(value)?;
-        // An escaped character takes up to six.
+        // An escaped character takes up to six bytes.
         let factor = match state.auto_escape() {
             AutoEscape::None => 1,
             _ => 6,
@@ -131,7 +132,7 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// The engine's `dict`, with the map charged.
+/// The engine's `dict`, which also charges for the map.
 fn dict(value: Option<Value>, options: Kwargs) -> Result<Value, Error> {
     let n_given = value.as_ref().and_then(Value::len).unwrap_or(0);
     budget::charge_created_items(2 * (n_given + options.args().count() + 1))?;

@@ -1,4 +1,4 @@
-//! Jinja2's `namespace`: a map whose entries a template sets, and that equals only itself.
+//! Jinja2's `namespace`: a map whose entries a template can set. It equals only itself.
 //!
 //! The engine's own namespace is not used: it may contain itself, and would then never be freed.
 

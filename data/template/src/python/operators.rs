@@ -52,7 +52,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(":attribute", attribute);
     environment.add_filter(":iterator", iterator);
     add_counted(environment);
-    // The functions that `select` and similar filters look up.
+    // Filters such as `select` look up these tests by name.
     environment.add_test("eq", |v: Value, w: Value| is_equal(&v, &w));
     environment.add_test("equalto", |v: Value, w: Value| is_equal(&v, &w));
     environment.add_test("==", |v: Value, w: Value| is_equal(&v, &w));
@@ -146,7 +146,8 @@ pub(super) fn check_hashable(key: &Value, level: Level) -> Result<(), Error> {
 }
 
 /// `loop.changed(...)`. The engine keeps the last values, which may be nested, until the end of the
-/// loop. It gets an index instead of lists and maps, so that only `budget` keeps and drops them.
+/// loop. It receives an index instead of lists and maps, so that only `budget` keeps and drops
+/// them.
 fn loop_changed(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
     let Some((loop_object, values)) = arguments.split_first() else {
         return Err(Error::from(ErrorKind::MissingArgument));
@@ -163,7 +164,7 @@ fn loop_changed(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Val
     }
 }
 
-/// `loop.cycle(...)`; the engine would divide by zero without arguments.
+/// `loop.cycle(...)`. Without arguments the engine would divide by zero.
 fn loop_cycle(state: &mut State<'_, '_>, arguments: Rest<Value>) -> Result<Value, Error> {
     match arguments.split_first() {
         Some((loop_object, values)) if !values.is_empty() => {
@@ -255,7 +256,7 @@ pub(super) fn numbers(v: &Value, w: &Value) -> Option<Numbers> {
     }
 }
 
-/// Returns an integer in its smallest representation, as the engine stores it.
+/// Returns an integer in its smallest representation, because the engine stores integers this way.
 fn integer(value: i128) -> Value {
     i64::try_from(value).map_or_else(|_| Value::from(value), Value::from)
 }
@@ -328,7 +329,7 @@ fn negate(value: Value) -> Result<Value, Error> {
 }
 
 /// Returns the values of a chained comparison such as `1 < v < 3`, if the engine compares them as
-/// Python does; the first item of the tuple ends up on top of the stack.
+/// Python does. The first item of the tuple becomes the top of the stack.
 fn chained_comparison(v: Value, w: Value) -> Result<Value, Error> {
     let are_texts = v.as_str().is_some() && w.as_str().is_some();
     budget::charge_read(w.as_str().map_or(0, str::len))?;
@@ -358,7 +359,7 @@ fn slice(value: Value, start: Value, stop: Value, step: Value) -> Result<Value, 
         ));
     }
     if let Some(text) = value.as_str() {
-        // One character for the searched string, and one for the result.
+        // Charges one character for the searched string and one for the result.
         budget::charge_created(text.len().saturating_mul(5))?;
         let characters: Vec<char> = text.chars().collect();
         let indices = slice_indices(characters.len(), start, stop, step);
@@ -403,7 +404,7 @@ fn slice_indices(length: usize, start: Option<i64>, stop: Option<i64>, step: i64
     indices
 }
 
-/// Methods of a dictionary, which take precedence over its keys after a dot in Jinja2.
+/// Methods of a dictionary. After a dot, Jinja2 prefers them to keys of the same name.
 pub(super) const DICT_METHODS: [&str; 11] = [
     "clear",
     "copy",
@@ -421,7 +422,7 @@ pub(super) const DICT_METHODS: [&str; 11] = [
 /// Methods that modify the dictionary; Jinja2's sandbox blocks them.
 const MUTATING_METHODS: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update"];
 
-/// `value.name`, where the name is a dictionary method that is not called here.
+/// `value.name`, if the name is a dictionary method that is not called.
 fn attribute(value: Value, name: String) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::Map if MUTATING_METHODS.contains(&name.as_str()) => Err(Error::new(
@@ -473,7 +474,7 @@ fn item(value: Value, key: Value) -> Result<Value, Error> {
 
 /// Python's `range`, for integers.
 fn range(start: Value, stop: Option<Value>, step: Option<Value>) -> Result<Value, Error> {
-    // Jinja2's sandbox rejects longer ones.
+    // Jinja2's sandbox rejects longer ranges.
     const MAX_LENGTH: usize = 100_000;
     let number = |value: &Value| match numbers(value, &Value::from(0)) {
         Some(Numbers::Integers(number, _)) => Ok(number),
@@ -505,7 +506,7 @@ fn range(start: Value, stop: Option<Value>, step: Option<Value>) -> Result<Value
     new_list(all)
 }
 
-/// Returns the values that a loop iterates over, such as the characters of a string; none and
+/// Returns the values that a loop iterates over, such as the characters of a string. None and
 /// numbers are errors.
 fn iterator(value: Value) -> Result<Value, Error> {
     match (value.kind(), value.as_str()) {

@@ -1,10 +1,10 @@
 //! A template as instructions with Python's semantics, compiled once and rendered often.
 //!
-//! The engine compares values of any types, finds numbers in strings, and loops over none; Python
-//! raises an error. No setting changes that, so the compiled template is rewritten: an instruction
-//! that differs becomes a call to a function of `operators`, under a name that no template can
-//! write. The same applies to instructions whose cost the engine's steps do not reflect, such as
-//! creating a list.
+//! The engine compares values of any types, finds numbers in strings, and loops over none. Python
+//! raises an error in these cases. No setting changes the engine, so the compiled template is
+//! rewritten: an instruction that differs becomes a call to a function of `operators`, under a name
+//! that no template can write. Instructions whose cost the engine's steps do not reflect, such as
+//! creating a list, are also replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use super::super::nesting::{check_literals, check_nesting};
 use super::operators::DICT_METHODS;
 use crate::budgets::TEMPLATE_TEXT_BYTES;
 
-/// Steps charged for a failed rendering; most fail near the start.
+/// Steps charged for a failed rendering; most renderings that fail do so near the start.
 const FAILED_STEPS: u64 = 10_000;
 
 /// Stack for a parser that recurses up to [`crate::budgets::TEMPLATE_NESTING`] levels.
@@ -151,8 +151,8 @@ fn run_on_large_stack<T: Send + 'static>(
         .unwrap_or_else(|_| Err("its thread ended unexpectedly".to_owned()))
 }
 
-/// Keeps the source for the rest of the process, once per distinct source: instructions borrow
-/// from it, and a process compiles few templates.
+/// Keeps each distinct source until the process ends, because instructions borrow from it. A
+/// process compiles few templates.
 fn leak_source(source: &str) -> &'static str {
     static SOURCES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ struct Names {
     names: Vec<&'static str>,
 }
 
-/// Number of cache slots of the engine; a name without one is looked up at each call.
+/// Number of cache slots of the engine. A function without a slot is looked up at each call.
 const CACHE_SLOTS: usize = 50;
 const NO_SLOT: u8 = u8::MAX;
 
@@ -260,7 +260,7 @@ fn rewrite_instructions<'s>(original: &Instructions<'s>) -> Instructions<'s> {
 
 struct Rewriter {
     names: Names,
-    /// The open frames, and for each whether it belongs to a recursive loop.
+    /// For each open frame, whether it belongs to a recursive loop.
     frames: Vec<bool>,
 }
 
@@ -282,7 +282,7 @@ impl Rewriter {
             I::In => operator(":in"),
             I::StringConcat => operator(":~"),
             I::GetItem => operator(":item"),
-            // The operator is not accessible here, so only the operands are checked.
+            // The comparison operator is not accessible here, so only the operands are checked.
             I::CompareAndPreserve(_) => {
                 let chained = names.call(":chained", Some(2));
                 vec![chained, I::UnpackList(2), instruction.clone()]
@@ -312,14 +312,14 @@ impl Rewriter {
             I::CallMethod("changed", n) => vec![names.call(":changed", *n)],
             I::CallMethod("cycle", n) => vec![names.call(":cycle", *n)],
             I::Include(_) | I::LoadBlocks => vec![names.call(":no_other_template", Some(1))],
-            // Each macro declared in a frame makes the engine store the enclosing names.
+            // For each macro in a frame, the engine stores the names of the enclosing frames.
             I::Enclose(_) => vec![
                 I::LoadConst(Value::from(12)),
                 names.call(":unpacked", Some(1)),
                 I::DiscardTop,
                 instruction.clone(),
             ],
-            // Longer text is printed as a value, which charges for its length.
+            // Longer text is printed as a value, because this charges for its length.
             I::EmitRaw(text) if text.len() > 24 => vec![
                 I::LoadConst(Value::from_safe_string((*text).to_owned())),
                 I::Emit,
@@ -342,7 +342,7 @@ impl Rewriter {
         }
     }
 
-    /// Charges for a name lookup, which searches all frames; it is free if there are few.
+    /// Charges for a name lookup, which searches all frames. A lookup in few frames is free.
     fn lookup<'s>(&mut self, instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         const FEW: usize = 10;
         let n_frames = if self.frames.contains(&true) {

@@ -30,7 +30,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("max", |value: &Value, options: Kwargs| {
         let sorted = sort_items(value, &options)?;
         options.assert_all_used()?;
-        // Python returns the first of equal items.
+        // If items are equal, Python returns the first.
         let Some(last) = sorted.last() else {
             return Ok(Value::UNDEFINED);
         };
@@ -44,7 +44,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     });
     environment.add_filter("sum", sum);
     environment.add_filter("dictsort", |value: &Value, options: Kwargs| {
-        // The engine itself compares the pairs, so the compared part must not be a list or map.
+        // The engine compares the pairs itself, so the compared part must not be a list or map.
         for key in items(value)? {
             let item = value.get_item(&key)?;
             if key.as_object().is_some() || item.as_object().is_some() && options.has("by") {
@@ -64,7 +64,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         |state: &State, value: &Value, n: usize, fill: Option<Value>| {
             let value = list(value)?;
             let n_items = value.len().unwrap_or(0);
-            // Each batch allocates space for all of its items, and a filled batch has `n` of them.
+            // Each batch allocates space for all of its items, and a batch with `fill` always has
+            // `n` items.
             let n_allocated = if fill.is_some() { n } else { n.min(1024) };
             let n_lists = n_items / n.max(1) + 1;
             budget::charge_created_items(
@@ -267,7 +268,7 @@ fn sort(value: &Value, reverse: Option<bool>, options: Kwargs) -> Result<Value, 
     if !is_reversed {
         return new_list(all);
     }
-    // Equal items keep their order even in a reversed sort.
+    // Equal items keep their order even if the sort is reversed.
     let mut backwards = items(&iterable(value)?)?;
     backwards.reverse();
     let mut all = sort_items(&Value::from(backwards), &options)?;
@@ -380,7 +381,7 @@ struct Selection {
     expected: bool,
 }
 
-/// Returns the value at a path such as `function.name`, or undefined if the path ends early.
+/// Returns the value at a path such as `function.name`; undefined if a part of the path is missing.
 fn attribute_of(value: &Value, path: &str) -> Result<Value, Error> {
     budget::charge_read(path.len() + ITEM)?;
     let mut current = value.clone();
@@ -414,7 +415,7 @@ fn select(
     let test = arguments.next().map(|name| str_of(&name)).transpose()?;
     let arguments: Vec<Value> = arguments.collect();
     let mut selected = Vec::new();
-    // A false value yields no items, even if it is not iterable.
+    // A false value has no items, even if it is not iterable.
     let all = if value.is_true() {
         items(&iterable(value)?)?
     } else {

@@ -8,7 +8,7 @@ use tooltune_json::python_float_repr;
 use super::super::budget::{self, Level};
 use super::super::marks;
 
-/// `str(value)`: a string is unchanged, undefined is empty.
+/// `str(value)`: a string is unchanged, and undefined becomes empty.
 pub(crate) fn str_of(value: &Value) -> Result<String, Error> {
     match (value.kind(), value.as_str()) {
         (_, Some(text)) => {
@@ -81,7 +81,7 @@ fn write(value: &Value, level: Level, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-/// Formats a float as Python does, which prints `nan` instead of `NaN`.
+/// Formats a float as Python does, which prints `nan` where Rust prints `NaN`.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         "nan".to_owned()
@@ -90,7 +90,7 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
-/// Quotes a string as Python does; marks around the whole string stay inside the quotes.
+/// Quotes a string as Python does. Marks around the whole string are inside the quotes.
 fn quote(text: &str) -> String {
     let repr = |text: &str| python_repr(&PyValue::Text(text.to_owned()));
     let Some(parts) = marks::split(text) else {

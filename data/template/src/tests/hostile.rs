@@ -1,6 +1,6 @@
 //! Templates that need more resources than allowed end with an error that names the limit.
 //!
-//! Nothing here measures time: an unbounded rendering would not end at all.
+//! No test here measures time, because an unbounded rendering would not end at all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -191,7 +191,7 @@ fn deeply_nested_values_are_not_walked_or_dropped_recursively() {
         assert_eq!(render(&source).ok().as_deref(), Some(""), "{way}");
         for walk in uses {
             let error = match render(&format!("{source}{walk}")) {
-                // Generators and namespaces are compared by identity, and are not printable.
+                // Generators and namespaces are compared by identity and cannot be printed.
                 Ok(text) => {
                     assert_eq!(text, "False", "{way} {walk}");
                     continue;
@@ -230,7 +230,7 @@ fn values_that_contain_themselves_are_refused_and_freed() {
             Err(error) => assert!(error.to_string().contains(reason), "{source}: {error}"),
         }
     }
-    // Each rendering creates a namespace that contains itself and 20 MB.
+    // Each rendering creates 20 MB and a namespace that contains itself.
     let source = "{% set n = 20000000 %}{% set ns = namespace() %}{% set ns.me = [ns] %}\
                   {% set ns.t = 'x' * n %}{% for m in messages %}{% if loop.changed([loop, ns]) %}\
                   {% endif %}{% endfor %}";

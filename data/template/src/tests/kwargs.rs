@@ -122,7 +122,7 @@ fn variables_reach_every_rendering_of_a_row() {
         {"role": "assistant", "content": "Hello."},
     ]));
     let empty = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
-    // In both cases the template writes the empty thought before an answer without one.
+    // In both cases the template writes an empty thought before an answer that has none.
     let rendered = thinking(false)
         .render_with_spans(&conversation, Turns::Completion)
         .unwrap();

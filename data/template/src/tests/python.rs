@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The lines where our engine's results differ from Jinja2's.
+/// Returns the lines in which our engine's result differs from Jinja2's result.
 fn differences(table: &Value, which: &str, source_of: impl Fn(&str) -> String) -> Vec<String> {
     let values = &table["values"];
     let names: Vec<&str> = match which {
@@ -66,7 +66,8 @@ fn every_test_filter_method_and_operator_gives_what_jinja2_gives() {
     let mut found = differences(&table, "expressions", show_expression);
     found.extend(differences(&table, "operators", show_expression));
     found.extend(differences(&table, "statements", str::to_owned));
-    // Our engine may reject an expression, with its line; any result must equal Jinja2's.
+    // Our engine may reject an expression and name its line, but any result must equal Jinja2's
+    // result.
     let is_wrong = |line: &&String| !line.contains(": None, Jinja2");
     let wrong: Vec<&String> = found.iter().filter(is_wrong).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");

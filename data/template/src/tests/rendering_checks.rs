@@ -193,7 +193,7 @@ fn a_call_of_the_prompt_that_a_template_leaves_out_is_an_error() {
     let conversation = with_two_calls_before_the_answer();
     let name = "{{ c.function.name }}";
     let first = "{% if loop.first %}{{ c.function | tojson }}{% endif %}";
-    // No marking works if contents are measured.
+    // No marking works if a template measures contents.
     for content in ["m.content", "m.content ~ (m.content | length)"] {
         for (calls, unrendered) in [
             ("", Some((0, ""))),

@@ -78,7 +78,7 @@ fn each_turn_is_supervised_from_its_prompt_to_its_stop_token_with_any_template()
             }
         }
     }
-    // Templates without tools, and one that writes only the first of several calls.
+    // Templates without tools, and a template that writes only the first of several calls.
     assert_eq!(
         refused,
         [
@@ -286,7 +286,7 @@ fn a_thought_in_the_content_is_written_once_or_is_an_error() {
         let rendered_turn = rendered_turn(template, content);
         assert!(rendered_turn.contains("leaves out"), "{rendered_turn}");
     }
-    // Qwen3 extracts one thought from the content and writes it in its own place.
+    // Qwen3 extracts one thought from the content and writes it in the template's own position.
     assert_eq!(
         rendered_turn(&template("qwen3"), thought),
         "<think>\nYes.\n</think>\n\nIt is.<|im_end|>\n"

@@ -1,6 +1,6 @@
 //! Reads ShareGPT rows: `{"conversations": [{"from", "value"}, ...], "system"?, "tools"?}`.
 //!
-//! Speakers are the union of those in LLaMA-Factory (`data/converter.py`,
+//! The known speakers are all speakers of LLaMA-Factory (`data/converter.py`,
 //! `SharegptDatasetConverter`: human, gpt, observation, function_call, system), Axolotl's
 //! `chat_template` (human, user, gpt, assistant, system, tool) and ms-swift (tool_call,
 //! tool_response). Such rows may also contain messages with `role` and `content`, which are read as

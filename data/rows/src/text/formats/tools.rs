@@ -22,8 +22,8 @@ pub(in crate::text) enum Wrapping {
 /// Reads the field `tools`; `None` if it is null, an empty list or an empty string.
 ///
 /// TRL requires a JSON string if the tools of rows differ, because columns of a data set have one
-/// type (`trl` 1.16, `SFTTrainer`, which parses it with `json.loads`). A single tool may also be a
-/// string.
+/// type (`trl` 1.16, `SFTTrainer`, which parses it with `json.loads`). A single tool in the list
+/// may also be a JSON string.
 ///
 /// # Errors
 ///
@@ -75,7 +75,8 @@ fn tool(item: &Value, field: &str, wrapping: Wrapping) -> Result<Value, DataErro
             }
         }
     };
-    // As a string it would be quoted again, and calls could not be checked against it.
+    // If the parameters stayed a string, templates would quote them again, and calls could not be
+    // checked against them.
     if let Some(parameters @ Value::String(_)) = function.get_mut("parameters") {
         let field = format!("{field}.parameters");
         let text = parameters.as_str().unwrap_or_default();

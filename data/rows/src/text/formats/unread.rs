@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::DataFormat;
 use crate::text::tool_results::ToolNotes;
 
-/// Maximum lines per kind; a row whose keys are data could produce any number.
+/// Maximum lines per kind. Without it, rows that use data as keys could produce any number.
 const MAX_LINES: usize = 10;
 
 /// Metadata field of rows in any format. It is not used in training and not counted as unread,

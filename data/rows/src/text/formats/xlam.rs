@@ -35,7 +35,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
         .map(|(idx, tool)| convert_parameters(tool, &format!("tools[{idx}]"), &mut unknown_types))
         .collect::<Result<Vec<Value>, DataError>>()?;
     let answer = json!({"role": "assistant", "tool_calls": read_calls(answers, "answers")?});
-    // `calls` below corrects the path; errors in a call itself are reported here.
+    // Errors in a call get the row's own path here; later checks of the calls use `calls` below.
     let answer = parse_message(&answer, "answers").map_err(rename_error_path)?;
     let conversation = Conversation {
         tools: (!tools.is_empty()).then_some(tools),
@@ -50,7 +50,7 @@ pub(super) fn row(fields: &Map<String, Value>) -> Result<FormattedRow, DataError
     })
 }
 
-/// Replaces the path of an error by the row's own field.
+/// Replaces the path of the built message in an error by the row's own field.
 fn rename_error_path(error: TemplateError) -> TemplateError {
     let rename = |field: &str| field.replacen("answers.tool_calls", "answers", 1);
     match error {
@@ -116,8 +116,8 @@ fn is_map_of_parameters(parameters: &Map<String, Value>) -> bool {
     })
 }
 
-/// The schema of a parameter and whether it is required: it is not if its type contains `optional`,
-/// it has a default, or it has `"required": false`.
+/// The schema of a parameter, and whether the parameter is required. It is optional if its type
+/// contains `optional`, it has a default, or it has `"required": false`.
 fn convert_property(fields: &Map<String, Value>, unknown_types: &mut Vec<String>) -> (Value, bool) {
     let mut property = Map::new();
     let mut is_required = !fields.contains_key("default");

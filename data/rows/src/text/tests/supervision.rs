@@ -167,8 +167,8 @@ fn a_template_that_does_not_end_the_turn_with_a_stop_token_is_an_error() {
         error.to_string(),
         "row: no supervised stop token at the end of message 1, so the model would not learn to \
          stop; the text after the message is \"<|endoftext|>\\n\": use a template that ends the turn \
-         with one of the stop tokens <|im_end|>, and give that token a weight; built-in for the turns of \
-         this model: data.chat_template = \"chatml-tools\""
+         with one of the stop tokens <|im_end|>, and give that token a weight; built-in templates for \
+         this model's turns: data.chat_template = \"chatml-tools\""
     );
     // Without the tokens of its turns no built-in template fits.
     let stop_ids = vec![tokenizer.token_to_id("<|endoftext|>").unwrap()];

@@ -137,8 +137,8 @@ impl<'t> Reader<'t> {
         self.parse_scalar()
     }
 
-    /// Parses a string after its opening quote, up to the first quote after which the call
-    /// continues.
+    /// Parses a string after its opening quote. The string ends at the first quote after which the
+    /// call continues.
     fn parse_string(&mut self, continues: impl Fn(&str) -> bool) -> Option<&'t str> {
         let rest = self.rest();
         let mut ends = rest.match_indices(self.quote);

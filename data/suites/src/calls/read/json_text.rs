@@ -8,12 +8,12 @@ use super::{CallDialect, malformed};
 use crate::calls::answer::{CallsAnswer, WrittenCall};
 use crate::calls::tools::ToolSet;
 
-/// A text that stops being JSON at some byte.
+/// A text that is valid JSON only up to some byte.
 #[derive(Debug)]
 pub(super) struct JsonError<'t> {
     /// The text from the start of the value.
     rest: &'t str,
-    /// The byte up to which the text is JSON. A marker before this byte is part of a string.
+    /// The byte at which the text stops being JSON. A marker before this byte is part of a string.
     pub(super) at: usize,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn parse_json_at(text: &str, start: usize) -> Result<(Value, usize), 
     match values.next() {
         Some(Ok(_)) => {
             let end = start + values.byte_offset();
-            // Parse again, with the strict rules for all JSON.
+            // Parse again, with the strict rules that apply to all JSON.
             let value = json::parse(&text[start..end]);
             value.map(|value| (value, end)).map_err(|_| JsonError {
                 rest: &text[start..end],
@@ -61,7 +61,7 @@ fn byte_position(text: &str, line: usize, column: usize) -> usize {
 }
 
 /// Parses a text without markers: the first value that contains calls, and the calls that follow
-/// that value. Values nested in other values are not parsed as calls.
+/// it. Values nested in other values are not parsed as calls.
 pub(super) fn parse_bare(text: &str, tools: &ToolSet) -> CallsAnswer {
     let is_tool = |name: &str| tools.find_tool(name).is_some();
     let mut position = 0;
@@ -153,7 +153,7 @@ pub(super) fn add_arguments(name: String, cursor: Cursor<'_>, answer: &mut Calls
     }
 }
 
-/// Adds the calls of a value that is a call, a list of calls, or an object with such a list.
+/// Adds the calls of a value, which is a call, a list of calls, or an object with such a list.
 pub(super) fn add_all(value: &Value, answer: &mut CallsAnswer) {
     let calls = match value.get("tool_calls").unwrap_or(value) {
         Value::Array(calls) => calls.as_slice(),
@@ -188,7 +188,7 @@ fn contains_calls(value: &Value, is_tool: impl Fn(&str) -> bool + Copy) -> bool 
     }
 }
 
-/// Adds the calls that follow a first one, separated only by whitespace, commas and semicolons.
+/// Adds the calls that follow the first call, separated only by whitespace, commas and semicolons.
 /// Returns their end.
 fn add_following(text: &str, mut at: usize, answer: &mut CallsAnswer) -> usize {
     loop {
@@ -210,8 +210,8 @@ fn add_following(text: &str, mut at: usize, answer: &mut CallsAnswer) -> usize {
     }
 }
 
-/// Handles a text without complete calls: it is malformed if it starts a call, otherwise plain
-/// text.
+/// Handles a text without complete calls. The text is malformed if it starts a call; otherwise it
+/// is plain text.
 fn unparsed_text(text: &str, tools: &ToolSet) -> CallsAnswer {
     let has = |key: &str| text.contains(&format!("\"{key}\""));
     let has_arguments = has("arguments") || has("parameters");

@@ -23,10 +23,10 @@ use self::scan::ScannedAnswer;
 use super::answer::{AnswerEnd, CallsAnswer};
 use super::tools::ToolSet;
 
-/// Maximum number of calls compared; an answer with more is malformed.
+/// Maximum number of calls in an answer. An answer with more calls is malformed.
 pub const MAX_CALLS: usize = 256;
 
-/// Maximum length of an answer that is parsed; a longer one is malformed.
+/// Maximum length of an answer in bytes. A longer answer is malformed.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// The notation of calls.
@@ -96,9 +96,9 @@ impl fmt::Display for CallDialect {
 
 /// Parses an answer to a prompt with these `tools`.
 ///
-/// Reasoning is ignored: the text inside reasoning markers before the first call. Calls between a
-/// family's markers take precedence over calls without markers. An answer that has neither calls
-/// nor visible text is [`AnswerEnd::Empty`].
+/// Reasoning before the first call is ignored: it is the text inside reasoning markers. Calls
+/// between a family's markers take precedence over calls without markers. An answer that has
+/// neither calls nor visible text is [`AnswerEnd::Empty`].
 pub fn read_calls(text: &str, tools: &ToolSet) -> CallsAnswer {
     if text.len() > MAX_TEXT_BYTES {
         return malformed(

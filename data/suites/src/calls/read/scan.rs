@@ -13,16 +13,16 @@ use super::{CallDialect, MAX_CALLS};
 use crate::calls::answer::CallsAnswer;
 use crate::calls::tools::ToolSet;
 
-/// Maximum number of brackets at which parsing a value is attempted. Without a limit, a text of
-/// brackets would take quadratic time.
+/// Maximum number of brackets at which the scanner tries to parse a value. Without this limit, a
+/// text of brackets would take quadratic time.
 pub(super) const MAX_TRIED: usize = 256;
 
 /// The markers around reasoning.
 struct ReasoningMarks {
     open: &'static str,
     close: &'static str,
-    /// Whether the prompt may end with the opening marker, so that an answer may contain only the
-    /// closing one.
+    /// Whether the prompt may end with the opening marker. If so, an answer may contain only the
+    /// closing marker.
     in_prompts: bool,
 }
 
@@ -116,9 +116,10 @@ const HARMONY: &str = "to=functions.";
 /// Result of scanning an answer.
 ///
 /// Reasoning is the text between an opening marker such as `<think>` at the start of a line and its
-/// closing marker; unterminated reasoning extends to the end of the answer. If the chat template
+/// closing marker. Unterminated reasoning extends to the end of the answer. If the chat template
 /// opens the reasoning in the prompt, the answer contains only the closing marker, and everything
-/// before the first one is reasoning. A closing marker inside a call or a JSON string is ignored.
+/// before the first closing marker is reasoning. A closing marker inside a call or a JSON string is
+/// ignored.
 #[derive(Debug)]
 pub(super) struct ScannedAnswer {
     /// The calls between markers; the dialect is `None` if there are none.
@@ -217,8 +218,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Skips a JSON value or list of Python calls without markers, so that markers in its strings
-    /// are not found. If the value is broken, skips its valid part.
+    /// Skips a JSON value or list of Python calls without markers, because markers in its strings
+    /// are text. If the value is broken, skips its valid part.
     fn skip_value(&mut self, start: usize) -> usize {
         if self.n_tried == MAX_TRIED {
             return start + 1;

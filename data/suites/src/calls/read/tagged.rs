@@ -183,7 +183,7 @@ fn parse_function(cursor: Cursor<'_>, is_in_tags: bool) -> Result<(WrittenCall, 
             });
         };
         let text = &value.rest()[..n_bytes];
-        // Templates that break the line after the opening tag also break it before the closing one.
+        // Templates that break the line after the opening tag also break it before the closing tag.
         let text = text
             .strip_prefix('\n')
             .map_or(text, |text| text.strip_suffix('\n').unwrap_or(text));
@@ -226,8 +226,8 @@ fn parse_json_function(
     }
 }
 
-/// Length in bytes of a parameter value: up to the first closing tag after which the call continues
-/// or ends. `None` if the function ends before that.
+/// Length in bytes of a parameter value. The value ends at the first closing tag after which the
+/// call continues or ends. `None` if the function ends before that tag.
 fn value_end(text: &str, is_in_tags: bool) -> Option<usize> {
     let continues = |after: &str| {
         let after = after.trim_start();
@@ -243,8 +243,8 @@ fn value_end(text: &str, is_in_tags: bool) -> Option<usize> {
     let end = closing_tag
         .map(|(position, _)| position)
         .or_else(|| text.find(END_PARAMETER))?;
-    // A function end inside the value, written as templates write it, means that the closing tag is
-    // missing.
+    // If the value contains the end of a function as templates write it, the closing tag of the
+    // value is missing.
     let ends_before = text[..end]
         .match_indices(END_FUNCTION)
         .any(|(position, marker)| {
@@ -313,9 +313,9 @@ fn add_argument(
     arguments.insert(key.to_owned(), to_value(schema, text));
 }
 
-/// Converts text to a value. If the schema allows strings, the value is a string. Otherwise it is
-/// parsed as JSON, or as a Python literal, which templates print for non-strings; if neither
-/// parses, it is a string.
+/// Converts text to a value. If the schema allows strings, the value is a string. Otherwise the
+/// text is parsed as JSON, or as a Python literal, because templates print non-strings this way. If
+/// neither parses, the value is a string.
 fn to_value(schema: Option<Schema<'_>>, text: &str) -> Value {
     let allows = |type_name: &str| schema.is_some_and(|schema| schema.has_type(type_name));
     let is_named = schema.is_some_and(|schema| schema.has_choice(text));

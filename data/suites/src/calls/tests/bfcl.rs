@@ -1,4 +1,4 @@
-//! Compares the verdicts on 430 hand-written answers with those of BFCL's published checker.
+//! Compares our verdicts on 430 hand-written answers with the verdicts of BFCL's published checker.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,7 +7,7 @@ use tooltune_rows::text::{Specials, Tokenizer};
 
 use super::*;
 
-/// Number of tokens after which a random walk ends as soon as it can.
+/// After this number of tokens, a random walk ends as soon as the grammar allows it.
 const MIN_TOKENS: usize = 40;
 
 /// Maximum number of tokens of a random walk.

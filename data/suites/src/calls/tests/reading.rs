@@ -292,7 +292,7 @@ fn reasoning_is_removed_only_where_it_is_reasoning() {
         assert_eq!(answer.calls, [tide_call(port)], "{text}");
         assert!(answer.malformed.is_empty(), "{text}: {answer:?}");
     }
-    // Unterminated reasoning leaves nothing visible, and a call cut off inside a string is not
+    // With unterminated reasoning, nothing is visible. A call cut off inside a string is not
     // reasoning.
     assert!(read(&format!("<think>\n{rye}")).calls.is_empty());
     let cut = read("<tool_call>{\"name\": \"tide\", \"arguments\": {\"port\": \"a </think> b");

@@ -118,7 +118,8 @@ fn parallel_calls_match_in_any_order_with_exact_pairs_first() {
     let reversed: Vec<WrittenCall> = gold.iter().rev().cloned().collect();
     let score = score_calls(gold.clone(), reversed);
     assert!(score.right && score.faults.is_empty());
-    // The first predicted call is half right for the first expected one, and exactly the second.
+    // The first predicted call is half right for the first expected call, and exactly the second
+    // one.
     let score = score_calls(
         gold.clone(),
         vec![
@@ -130,7 +131,7 @@ fn parallel_calls_match_in_any_order_with_exact_pairs_first() {
     let are_exact: Vec<bool> = score.calls.iter().map(|call| call.exact).collect();
     assert_eq!(are_exact, [false, true, true]);
     assert_eq!((score.name, score.arguments), (Some(1.0), Some(0.8)));
-    // Each expected call is paired with the most similar predicted one, whatever the order is.
+    // Each expected call is paired with the most similar predicted call, in any order.
     let near_call = |name: &str, nights: u64| {
         call(
             "berth",

@@ -185,8 +185,8 @@ fn count_read_back(name: &str, template: &ChatTemplate, dialect: CallDialect) ->
     n_written
 }
 
-/// Whether a notation without escapes cannot represent these calls unambiguously, because templates
-/// write a different text in the same way.
+/// Whether the notation has no escapes and cannot represent these calls unambiguously, because
+/// templates write a different argument in the same way.
 fn is_ambiguous(dialect: CallDialect, calls: &[WrittenCall]) -> bool {
     let has = |part: &str| {
         let texts = calls
@@ -195,7 +195,7 @@ fn is_ambiguous(dialect: CallDialect, calls: &[WrittenCall]) -> bool {
         texts.into_iter().any(|text| text.contains(part))
     };
     match dialect {
-        // All markers in sequence also close the argument.
+        // This sequence of markers also closes the argument.
         CallDialect::Function => has("</function> <parameter=x> </parameter>"),
         CallDialect::Glm => has("</arg_value> [TOOL_CALLS]"),
         _ => false,
@@ -223,8 +223,8 @@ fn calls_rendered_by_every_template_are_parsed_or_listed_as_unparsed() {
     assert!(n_read >= 9, "only {n_read} templates write calls");
 }
 
-/// A test template. It renders turns with calls by `calls`, a template that uses the variable
-/// `calls`, a list of functions.
+/// A test template. `calls` is the template source that renders the calls of a turn; it uses the
+/// variable `calls`, a list of functions.
 fn template_of(calls: &str) -> String {
     let head = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content or '' }}";
     let each = "{%- if m.tool_calls -%}{%- set calls = m.tool_calls | map(attribute='function') | \
@@ -235,7 +235,7 @@ fn template_of(calls: &str) -> String {
     )
 }
 
-/// A value as templates print it that quote only strings.
+/// A value as it is printed by templates that quote only strings.
 const AS_TEXT: &str =
     "(v if v is string else (v | tojson if v is mapping or v is sequence else v))";
 
@@ -374,7 +374,7 @@ fn calls_rendered_in_every_json_format_are_parsed() {
     }
 }
 
-/// Asserts that a template that writes calls in this way uses the dialect, and that its turns parse
+/// Asserts that a template that writes calls in this way uses the dialect, and that the calls parse
 /// back.
 fn assert_read_back(dialect: CallDialect, calls: &str) {
     let source = template_of(calls);

@@ -28,7 +28,7 @@ fn endpoint(server: &TestServer) -> ChatEndpoint {
     ChatEndpoint::with_environment(&options(&server.url()), &environment).expect("options")
 }
 
-/// A strict judge: solved if the answer contains the time returned by the tool.
+/// A strict judge: the query is solved if the answer contains the time that the tool returned.
 fn judge_by_marker(request: &Value) -> Answer {
     let case = last_content(request);
     let (details, answer) = case.split_once("Final answer:\n").expect("the layout");
@@ -206,7 +206,7 @@ fn a_refused_sample_has_no_verdict_and_the_others_are_judged() {
 
 #[test]
 fn the_caller_can_stop_judging_and_invalid_options_are_refused_first() {
-    // The server answers later requests only some time after the work was stopped.
+    // After its first answers, the server waits until some time after the work was stopped.
     let is_ended = Arc::new(AtomicBool::new(false));
     let ended = is_ended.clone();
     let server = chat_server(move |request, number| {

@@ -8,7 +8,7 @@ use tooltune_rows::text::Tokenizer;
 
 use super::*;
 
-/// A bare map of arithmetic parameters, a schema with two parameters, and one with four.
+/// Tools with a bare map of arithmetic parameters, a schema with two parameters, and one with four.
 const ROW: &str = r#"{"sample_id": "s", "input": "q", "gold_answer": 1, "tools": [
     {"name": "add", "parameters": {"arg_0": {"type": "int or float"}, "arg_1": {"type": "list of float"}},
      "output_parameters": {"result": {"type": "float"}}},
@@ -176,7 +176,7 @@ fn no_grammar_allows_a_stop_string_inside_a_string() {
     }
 }
 
-/// Random tokens, preferring closing ones after `n_free` tokens.
+/// Random tokens. After `n_free` tokens, closing tokens are preferred.
 fn random_text(grammar: &Grammar, seed: u64, n_free: usize) -> String {
     let vocabulary = grammar.vocabulary();
     let mut constraint = grammar.constraint();

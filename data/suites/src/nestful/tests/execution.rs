@@ -45,15 +45,15 @@ fn an_unbindable_call_is_an_error_with_the_reason() {
         (run_one("5"), "call 0: it has no label"),
         (
             run_one(&labelled("1").replace("add", "cos")),
-            "call 0: no tool \"cos\" is on offer",
+            "call 0: no available tool is called \"cos\"",
         ),
         (
             run_one(&labelled("1").replace("add", "sqrt")),
-            "call 0: sqrt has 2 outputs, not one",
+            "call 0: sqrt has 2 outputs, but must have exactly one",
         ),
         (
             run_one(&labelled("1").replace("arguments", "parameters")),
-            "call 0: it has no object of arguments",
+            "call 0: its arguments are missing or not an object",
         ),
         (
             second("\"$var_7.result$\""),
@@ -61,15 +61,15 @@ fn an_unbindable_call_is_an_error_with_the_reason() {
         ),
         (
             second("\"$\""),
-            "call 1: the reference \"\" names no output",
+            "call 1: the reference \"\" does not name an output",
         ),
         (
             second("\"$var_1$\""),
-            "call 1: the reference \"var_1\" names no output",
+            "call 1: the reference \"var_1\" does not name an output",
         ),
         (
             second("\"$var_1.sum$\""),
-            "call 1: var_1 has no output \"sum\", but \"result\"",
+            "call 1: the output of var_1 is \"result\", not \"sum\"",
         ),
         (
             run_one(&labelled("\"$var_1.result$\"")),
@@ -102,7 +102,7 @@ fn references_are_whole_arguments_and_may_lack_the_final_marker() {
             "{reference}"
         );
     }
-    // If two calls have the same label, the last one is used; other labels need both marks.
+    // If two calls have the same label, the last call is used. Other labels need both dollar signs.
     let with_duplicate = BERTHS.replace(
         "[\n",
         "[{\"name\": \"add\", \"label\": \"var_1\", \

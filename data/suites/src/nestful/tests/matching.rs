@@ -118,7 +118,7 @@ fn values_are_compared_as_printed_in_any_argument_order() {
             "{arguments}"
         );
     }
-    // A reference without its closing mark gets one, only in the prediction.
+    // If a reference lacks its closing `$`, it is added in predictions only.
     let completion = BERTHS.replace("$var_1.result$", "$var_1.result");
     assert!(score(BERTHS, &completion).full);
     assert!(!score(&completion, BERTHS).full);

@@ -23,7 +23,7 @@ pub(super) const TOOLS: &str = r#"[
     {"name": "max_number", "parameters": {"arg_0": {}}, "output_parameters": {"result": {}}},
     {"name": "sqrt", "parameters": {"arg_0": {}}, "output_parameters": {"a": {}, "b": {}}}]"#;
 
-/// Two berths of 12 metres and a gap of 3 metres: 27.
+/// Two berths of 12 metres and a gap of 3 metres, which is 27 metres in total.
 pub(super) const BERTHS: &str = r#"[
     {"name": "multiply", "label": "$var_1", "arguments": {"arg_0": 2, "arg_1": 12}},
     {"name": "add", "label": "$var_2", "arguments": {"arg_0": "$var_1.result$", "arg_1": 3}}]"#;

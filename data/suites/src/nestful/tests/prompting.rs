@@ -333,8 +333,8 @@ fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
     ];
     let (outcome, conversations) = run_loop(&berths_row(), ReactLimits::default(), &texts);
     for (line, expected) in conversations[1..].iter().zip([
-        "error: no call could be read",
-        "error: no tool \"cos\" is on offer",
+        "error: no call could be parsed",
+        "error: no available tool is called \"cos\"",
         "error: no earlier call has the label \"var_1\"",
         "error: add takes 2 arguments",
         "27",
@@ -344,7 +344,7 @@ fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
         assert!(line.starts_with(&start), "{line}");
     }
     assert_eq!(outcome.end, ReactEnd::Stopped);
-    // The last successful call decides, whatever comes after it.
+    // The last successful call determines the win, even if other calls or texts follow.
     assert_eq!(react_wins(&texts), (Some(true), Some(true)));
     let score = score_react(&berths_row(), &outcome, &MathRunner).expect("a score");
     assert!(score.parse_error && score.n_steps == 6);

@@ -4,7 +4,8 @@ use tooltune_json::python::python_repr;
 
 use super::*;
 
-/// Rows {name, args, result}: the result printed by Python 3.11, null if it raises.
+/// Rows {name, args, result}. `result` is the result printed by Python 3.11, or null if Python
+/// raises an error.
 const CALLS: &str = include_str!("../../../tests/fixtures/nestful_math/calls.jsonl");
 
 #[test]
@@ -37,18 +38,26 @@ fn an_error_names_the_function_and_the_problem() {
     for (name, arguments, expected) in [
         ("add", "[1]", "add takes 2 arguments, not 1"),
         ("log", "[]", "log takes 1 to 2 arguments, not 0"),
-        ("add", "[1, \"2\"]", "add: a str is no number"),
-        ("add", "[null, 2]", "add: a NoneType is no number"),
+        (
+            "add",
+            "[1, \"2\"]",
+            "add: expected a number, found a value of type str",
+        ),
+        (
+            "add",
+            "[null, 2]",
+            "add: expected a number, found a value of type NoneType",
+        ),
         (
             "max_number",
             "[3]",
-            "max_number: a int is no list of numbers",
+            "max_number: expected a list of numbers, found a value of type int",
         ),
         ("max_number", "[[]]", "max_number: the list is empty"),
         (
             "max_number",
             "[[1, \"2\"]]",
-            "max_number: a str is no number",
+            "max_number: expected a number, found a value of type str",
         ),
         ("divide", "[1, 0]", "divide: division by zero"),
         ("sqrt", "[49.0]", "sqrt: an integer was expected"),
