@@ -22,8 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "data/synth/src/goat"
 PROMPTS = ROOT / "configs/prompts"
 
-# One of this number of wrong edges is accepted, one of this number of true edges is missed, one of this number of
-# replies is not JSON.
+# The oracle accepts one of HOPES wrong edges, and misses one of MISSES true edges. One of SLIPS replies is not JSON.
 HOPES, MISSES, SLIPS = 15, 12, 60
 # Percentage of optional arguments that are passed.
 OPTIONAL = 15

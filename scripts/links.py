@@ -1,5 +1,5 @@
-"""Follows every relative link of the tracked Markdown files, to the file and to the heading, and checks that
-the paths of code that the pages about the project name exist."""
+"""Follows every relative link of the tracked Markdown files, to the file and to the heading. Also checks that
+the code paths on the pages about the project exist."""
 
 import functools
 import pathlib

@@ -1,4 +1,4 @@
-"""The model families for other scripts: those of the program, and the tiny models of tests/fixtures/models."""
+"""Model families for other scripts: the families of the program, and the tiny models of tests/fixtures/models."""
 
 import json
 import subprocess

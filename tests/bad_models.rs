@@ -1,5 +1,5 @@
-//! Models and encoders whose files are damaged, or specify a computation that is not supported,
-//! are rejected with file and field, at the latest at the first step.
+//! Models and encoders are rejected, at the latest at the first step, if their files are damaged or
+//! specify an unsupported computation. The error names file and field.
 
 use std::path::{Path, PathBuf};
 

@@ -528,8 +528,8 @@ fn a_script_of_two_runs_is_translated_by_number() {
     assert!(workplace.read("two.toml").contains("r = 8"));
 }
 
-/// Data set entries with files in several formats are translated, and the number of evaluations is
-/// the one of the other trainer.
+/// Data set entries with files in several formats are translated, and the run has as many
+/// evaluations as with the other trainer.
 #[test]
 fn files_in_several_formats_are_translated_into_one_run() {
     let workplace = workplace();

@@ -56,7 +56,7 @@ impl Case {
                 config[key] = value.clone();
             }
         }
-        // GGUF does not store this value; llama.cpp uses the one of the published models.
+        // GGUF does not store this value; llama.cpp uses the value of the published models.
         if config["rope_scaling"]["rope_type"] == "llama3" {
             config["rope_scaling"]["original_max_position_embeddings"] = 8192.into();
         }

@@ -437,7 +437,7 @@ fn the_predicted_memory_of_a_run_with_evaluations_is_within_15_percent() {
         let [predicted, measured] = planned_and_measured(&workplace, settings);
         let ratio = predicted / measured;
         let what = format!("{suite} {settings:?}: {predicted} / {measured} = {ratio:.3}");
-        // Too low is worse than too high: such a run fails with insufficient memory.
+        // A prediction that is too low is worse, because the run then runs out of memory.
         assert!((0.93..1.15).contains(&ratio), "{what}");
     }
 }

@@ -281,7 +281,7 @@ fn the_system_message_is_shown_with_its_source_and_used_everywhere() {
     );
     assert_eq!(messages[1]["role"], "user");
 
-    // If a request has no system message, the template adds the one of training.
+    // If a request has no system message, the template adds the system message of training.
     run_successfully(
         &workplace,
         "export run --checkpoint last --to merged --output merged",

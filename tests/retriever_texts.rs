@@ -149,7 +149,7 @@ fn mining_skips_documents_with_the_tokens_of_a_positive() {
     workplace.run(["train", "retriever.toml"]).success();
     let state = workplace.read("run/checkpoint-000001/retriever_state.json");
     let state: Value = serde_json::from_str(&state).unwrap();
-    // The documents are: the two long ones, which are one, then the museum, and the ferry.
+    // The documents are the two long ones, merged into one, then the museum, and the ferry.
     let mut mined: Vec<Vec<u64>> = serde_json::from_value(state["mined"].clone()).unwrap();
     mined.iter_mut().for_each(|mined| mined.sort_unstable());
     assert_eq!(mined, [[1, 2], [0, 1]]);

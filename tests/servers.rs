@@ -42,8 +42,8 @@ fn wait_until(mut is_so: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// Sends one signal, and returns the exit code and the output. The server would otherwise be silent
-/// for two minutes.
+/// Sends one signal, and returns the exit code and the output. Without the signal, the command
+/// would wait two minutes for the server.
 fn send_signal(mut child: Child, signal: &str) -> (Option<i32>, String) {
     let sent = std::process::Command::new("kill")
         .args([signal, &child.id().to_string()])

@@ -10,7 +10,8 @@ pub(crate) fn folder_of(model_type: &str) -> &str {
     match model_type {
         "llama" => "llama31",
         "mistral" => "mistral_window",
-        // The other one has key and value heads of two sizes, which llama.cpp does not support.
+        // The model `qwen3_5_text` has key and value heads of two sizes, which llama.cpp does not
+        // support.
         "qwen3_5_text" => "qwen3_5_text_even",
         other => other,
     }

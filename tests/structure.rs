@@ -329,7 +329,7 @@ fn a_single_text_is_read_from_the_command_line_or_standard_input() {
         let piped = workplace.run_with_input([&base[..], more].concat(), text);
         assert_eq!(piped.success(), typed);
     }
-    // Rows without their own schema use the one from the command line.
+    // Rows without their own schema use the schema from the command line.
     let rows = "{\"text\": \"A kind of b, twice.\"}\n";
     let answer = workplace.run_with_input([&base[..], &["--data", "-"]].concat(), rows);
     let answer = &parse_lines(&answer.success())[0];

@@ -168,7 +168,8 @@ fn an_unused_or_reserved_template_variable_is_refused() {
     );
 }
 
-/// A row with two turns, of which the first is switched off. The template drops their reasoning.
+/// A row with two turns; a switch excludes the first from supervision. The template drops their
+/// reasoning.
 fn rows() -> String {
     let row = |switch: Value, thought: &str| {
         let mut first = json!({"role": "assistant", "content": "A guess."});

@@ -83,7 +83,7 @@ fn packs(n_tokens: usize) -> impl Iterator<Item = Vec<usize>> {
 
 /// Prints how many plans the micro-batches of a run need; nearly all of them differ in their token
 /// count.
-fn print_forms() {
+fn print_shape_counts() {
     let layers = AttentionLayers {
         heads: [32, 8],
         size: 128,
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     if let Some(folder) = env::var_os("TOOLTUNE_CACHE") {
         cache_kernels_in(Path::new(&folder));
     }
-    print_forms();
+    print_shape_counts();
     let mut paths: Vec<String> = env::args().skip(1).collect();
     let prefetches = paths.first().is_some_and(|first| first == PREFETCH);
     if prefetches {

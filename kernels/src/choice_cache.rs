@@ -61,8 +61,8 @@ fn checksum<const N: usize>(parts: [&[u8]; N]) -> String {
 
 /// Warns once that the cache cannot be written; this only costs time in later processes.
 fn warn_unwritable(path: &Path, error: &io::Error) {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if !IS_SAID.swap(true, Ordering::Relaxed) {
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+    if !HAS_WARNED.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             "{}: cannot cache what the GPU libraries chose: {error}; set TOOLTUNE_CACHE to a folder \
              that you can write to",
@@ -276,7 +276,7 @@ impl Files {
         let name = format!("{UNFINISHED}{}", std::process::id());
         let path = self.folder.join(name);
         let result = fs::create_dir_all(&self.folder)
-            // A leftover of a process with the same id, or a file of another program.
+            // The file is a leftover of a process with the same id, or belongs to another program.
             .and_then(|()| match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => File::create_new(&path),
@@ -324,7 +324,7 @@ impl Files {
         }
     }
 
-    /// Removes files beyond [`MOST_FILES`], except `kept`, and abandoned unfinished files.
+    /// Removes files beyond [`MOST_FILES`], except `current`, and abandoned unfinished files.
     fn evict(&self, current: &str) {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {

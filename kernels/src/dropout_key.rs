@@ -1,21 +1,21 @@
-//! Draws the dropout multipliers of one projection's input from a key: the same key, the same mask.
+//! Keys of dropout masks: a key identifies the mask of one projection's input.
 //!
-//! The backward pass runs each block a second time, and a resumed run repeats a step; both need
-//! the mask again without its having been kept. So it is a pure function of (seed, step,
-//! micro-batch, layer, projection), from our own generator, which no dependency can change.
+//! The mask is not stored, but the backward pass runs each block a second time, and a resumed run
+//! repeats a step. The mask is therefore a pure function of (seed, step, micro-batch, layer,
+//! projection), from our own generator that no dependency can change.
 
 use crate::Dropout;
 use crate::dropout::mix;
 
 /// Probability of dropping an element, in units of 1/65536.
 ///
-/// The multiplier of a kept element is the inverse of the exact rounded probability, so that the
-/// expectation stays 1.
+/// Kept elements are multiplied by the inverse of the keep probability after rounding, so that the
+/// expectation is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DropoutRate(u16);
 
 impl DropoutRate {
-    /// Rounds `rate` in `0.0..1.0` to units of 1/65536; `None` when that is zero.
+    /// Rounds `rate` in `0.0..1.0` to units of 1/65536; `None` if the result is zero.
     pub fn new(rate: f64) -> Option<Self> {
         let units = (rate * 65536.0).round().clamp(0.0, 65535.0) as u16;
         (units > 0).then_some(Self(units))

@@ -34,11 +34,11 @@ pub enum Library {
     Driver,
     /// libnvrtc, which compiles the kernels.
     Nvrtc,
-    /// libcublasLt, NVIDIA's matrix products. Without it, Burn's NVRTC kernels compute products,
+    /// libcublasLt, NVIDIA's matmul library. Without it, Burn's NVRTC kernels compute matmuls,
     /// several times slower.
     CublasLt,
-    /// libcudnn, NVIDIA's attention. Without version 9.10 or newer, NVRTC kernels compute
-    /// attention, several times slower on Hopper.
+    /// libcudnn, which computes attention. Without version 9.10 or newer, NVRTC kernels compute it,
+    /// several times slower on Hopper.
     Cudnn,
 }
 
@@ -161,8 +161,8 @@ pub fn driver_release() -> Option<String> {
 ///
 /// # Errors
 ///
-/// If there is no driver, or it reports an error: no GPU in the machine, or a driver older than its
-/// library.
+/// If there is no driver, or it reports an error, for example because the machine has no GPU or the
+/// driver is older than its library.
 pub fn driver() -> Result<Driver, DriverProblem> {
     Library::Driver.find().ok_or(DriverProblem::Missing)?;
     query_driver().map_err(|error| DriverProblem::Refused(describe(error)))

@@ -92,12 +92,12 @@ pub(crate) fn on_stream<K: 'static>(
         // readers.
         let _ = scope.execute(|server| {
             let all = || reads.iter().chain(&writes).chain(&scratch);
-            // Dropped when the work is enqueued: the drop records the event until which buffers of
-            // other streams are kept alive.
+            // Dropped after the work is enqueued: buffers of other streams are kept alive until the
+            // event that the drop records.
             let mut streams = server.write_streams().resolve(id, all())?;
             let mut addresses = Vec::new();
             for buffer in all() {
-                // A graph that is being recorded keeps the pages that it was given.
+                // A graph that is being recorded must keep the pages that it uses.
                 let location = buffer.memory.descriptor().location();
                 streams.current().capturing.touch(buffer.stream, location);
                 let memory = &mut streams.get(&buffer.stream).memory_management_gpu;

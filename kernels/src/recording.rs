@@ -40,8 +40,8 @@ const SWITCH: &str = "TOOLTUNE_CUDA_GRAPHS";
 #[cfg(feature = "cuda")]
 const GPU_BOUND_RATIO: f64 = 1.03;
 
-/// Whether work on the device can be recorded: on CUDA GPUs, unless `TOOLTUNE_CUDA_GRAPHS` is `0`,
-/// and while profiling is off, because profiling waits for each operation.
+/// Whether work on the device can be recorded. This is true on CUDA GPUs, unless
+/// `TOOLTUNE_CUDA_GRAPHS` is `0` or profiling is on: profiling waits for each operation.
 pub fn records(device: &Device) -> bool {
     #[cfg(feature = "cuda")]
     {
@@ -110,7 +110,7 @@ pub fn record<W: Recordable>(
     client.graph_prepare().map_err(error)?;
     let started = Instant::now();
     let first = work.launch();
-    // The host has launched all of the work, and then the GPU has finished it.
+    // After the flush the host has launched all work; after the sync the GPU has finished it.
     let flushed = client.flush().map_err(error);
     let host_seconds = started.elapsed().as_secs_f64();
     let synced = device.sync();

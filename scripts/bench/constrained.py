@@ -3,9 +3,9 @@
 
 For the same prompts (synthetic SLOT rows) it decodes the same number of tokens, alternating between free decoding and
 decoding constrained to the rows' schemas. A step is one token of every row. `in the step` is the additional time of
-constrained steps, with the minimum and maximum over the rounds: the difference of two large numbers. `alone` is the
-time of the masks and token choices measured separately, as a share of a free step: everything that a constraint adds,
-but with the caches to itself.
+constrained steps, with the minimum and maximum over the rounds; it is imprecise, as the difference of two large numbers.
+`alone` is the time of the masks and token choices measured separately, as a share of a free step. It is everything that
+a constraint adds, but without other work that uses the caches.
 """
 
 import json

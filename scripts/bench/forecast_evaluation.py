@@ -16,8 +16,8 @@ from machine import ROOT
 
 # Tokens per pass over prompts, or over rows whose loss is measured: PREFILL_TOKENS in trainer/src/models/kv_cache.rs.
 PREFILL_TOKENS = 2048
-# Batches that a refill decodes normally and records; host calls per layer for moving the kept part of the cache: two
-# empty halves, and two parts sliced, selected and written.
+# Host calls per layer for moving the kept part of the cache: two empty halves, and two parts sliced, selected and
+# written.
 MOVING_CALLS = 8
 # Host calls for the inputs of a recorded token: ids, columns, cosines and sines.
 WRITES = 4
@@ -35,10 +35,10 @@ RECIPES = [
     Recipe("slot-llama3.2-1b", "llama-3.2-1b", 126000, 290, 246, 1, [13, 28, 33, 37, 40, 43, 46, 49, 54, 60, 80], 64),
 ]
 MOST = 0.10
-# See kernels/src/recording.rs.
+# GPU_BOUND_RATIO of kernels/src/recording.rs.
 OF_THE_GPU = 1.03
 
-# Work of a batch: prompts that join rows that are kept, or one token for a number of rows and columns.
+# Work of a batch: prompts that join the kept rows, or one token for a number of rows and columns.
 Join = collections.namedtuple("Join", "tokens prompts kept")
 Token = collections.namedtuple("Token", "rows columns is_recording")
 
@@ -84,7 +84,7 @@ def played(prompt: int, answers: list, n: int, eval_settings: dict) -> list:
 
 
 def scaled(rows: dict, layers: int, factor: float, passes: float = 1.0) -> list:
-    """(kernel or product, launches, threads) of a whole model: `passes` times those that were counted, of `factor` times the rows."""
+    """(kernel or product, launches, threads) of a whole model: `passes` times the counted passes, with `factor` times the rows."""
     found = []
     for name, row in rows.items():
         launches, threads = (n * passes for n in total(row, layers))

@@ -4,8 +4,8 @@ scripts/bench/start.
 
 The model has the requested shape, with repeating bf16 weights in files of at most 5 GB, as on the Hub, and a tokenizer
 with as many tokens as Llama 3's. Its files are read once, so that they are in the page cache; then the program trains
-one step of a few rows on the driver of scripts/cuda_on_cpu. That driver's device memory is only addresses: a copy to
-the device is read, as a copy engine would, and discarded. Kernels come from the cache of an earlier start; NVRTC
+one step of a few rows on the driver of scripts/cuda_on_cpu. That driver's device memory is only addresses: the
+source of a copy to the device is read, as by a copy engine, and discarded. Kernels come from the cache of an earlier start; NVRTC
 compiles none here, and none computes anything.
 
 The progress of the program is taken from its files and from the driver: the run's config is written when the weights

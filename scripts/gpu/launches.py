@@ -87,7 +87,7 @@ def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: i
     environment = os.environ | {"FAKE_CUDA_NAMES": "1", "FAKE_CUDA_GIB": os.environ.get("FAKE_CUDA_GIB", "1000")}
     # cuDNN's plans would not work with the simulated driver, so our attention kernels are used.
     environment |= {"TOOLTUNE_CUBLASLT": "1", "TOOLTUNE_CUDNN": "0"}
-    # However fast this machine is compared with a driver that does nothing.
+    # Records even without a gain, which would depend on this machine's speed.
     environment |= {"TOOLTUNE_CUDA_GRAPHS": "1"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
     said = done.stderr
@@ -100,7 +100,7 @@ def run(program: str, step, layers: int, steps: int, folder: Path, new_tokens: i
 
 
 def counts_of(said: str) -> tuple:
-    """({name: (launches, threads)}, GiB at most) from the output of the driver and cuBLASLt."""
+    """({name: (launches, threads)}, peak GiB) from the output of the driver and cuBLASLt."""
     counts = collections.defaultdict(lambda: [0, 0])
     # Without the hash at the end of the name, which identifies the specialisation.
     line = r"^fake CUDA: (\d+) (launches|replays), (\d+) threads of (\S+?)(?:_[0-9a-f]{8})?$"
@@ -243,7 +243,7 @@ def summary(step, rows: dict) -> str:
     return f"| {name_of(step)} | {kinds[0]} | {kinds[1]} | {launches_of_model(rows, layers):,} |"
 
 
-# Counts per step that may differ from the table.
+# Number of counts of a step before a difference from the table is an error.
 ATTEMPTS = 4
 
 
@@ -266,7 +266,7 @@ def check(program: str, steps: list) -> list:
 
 
 def check_generations(program: str, generations: list) -> list:
-    """Like `check_steps`, for generation."""
+    """Like `check`, for generation."""
     table = read_table()
     lines = []
     for generation in generations:

@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-# In place of the directory of this file, whose names would hide packages.
+# Replaces the directory of this file, whose modules would hide packages.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import gguf

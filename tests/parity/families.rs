@@ -20,7 +20,7 @@ use super::peft::check_steps;
 use crate::support::bounds::Quantity;
 use crate::support::{attach_adapter, fixture, load_base, load_base_in};
 
-/// Tests of each family. Those of Llama and Qwen2 are in the other modules of `parity`.
+/// Tests of each family. The tests of Llama and Qwen2 are in the other modules of `parity`.
 macro_rules! family_agrees {
     (llama) => {};
     (qwen2) => {};

@@ -109,7 +109,7 @@ fn initial_adapters(decoder: &mut Decoder) -> Adapters {
 #[test]
 #[allow(
     clippy::print_stdout,
-    reason = "how near they are is what a reader of the test wants to see"
+    reason = "a reader of the test wants to see how close the losses are"
 )]
 fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
     let mut decoder = load_base_in(ComputeDtype::Bf16, &model(GGUF));
@@ -120,7 +120,7 @@ fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
         &fixture("smollm2/sft_steps.json"),
         &fixture("smollm2/sft_batches.safetensors"),
     );
-    // PEFT's losses stand for our f32 losses, because the next test shows that they agree.
+    // PEFT's losses replace our f32 losses, because the next test shows that they agree.
     let shares = losses
         .iter()
         .map(|(ours, f32_loss)| (ours - f32_loss).abs() / f32_loss);

@@ -1,9 +1,9 @@
 //! Tolerances of every numeric test, by quantity, device and dtype.
 //!
-//! The integration tests and those of `kernels` share this table. In f32 on the CPU only the
+//! The integration tests and the tests of `kernels` share this table. In f32 on the CPU only the
 //! summation order differs. On CUDA the tensor cores round the factors of an f32 product to TF32,
 //! which keeps 10 bits of 23; bf16 keeps 7. Some bf16 results, such as logits, are f32 on the CPU
-//! but rounded to bf16 on CUDA, so bf16 has a column for each. Results that are exact on one
+//! but rounded to bf16 on CUDA, so bf16 has a column for each device. Results that are exact on one
 //! device, such as a resumed run or greedy tokens, are compared exactly on all devices.
 
 use burn::tensor::DType;
@@ -13,48 +13,51 @@ use super::test_device::TestDevice;
 /// The compared quantities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
-    /// Logits and transformers' logits, or logits of the whole text and of cached decoding: largest
+    /// Logits compared with transformers' logits, or cached decoding with the whole text: largest
     /// absolute difference.
     Logits,
-    /// Normalised sentence embeddings and those of sentence-transformers: largest absolute
+    /// Normalised sentence embeddings compared with sentence-transformers': largest absolute
     /// difference.
     Embedding,
-    /// Gradients and PEFT's: relative difference in the Euclidean norm.
+    /// Gradients compared with PEFT's: relative difference in the Euclidean norm.
     Gradient,
-    /// Single values of a gradient and PyTorch's: largest absolute difference.
+    /// Single values of a gradient compared with PyTorch's: largest absolute difference.
     GradientElement,
     /// A gradient that is 0 up to rounding: largest absolute value.
     VanishingGradient,
-    /// The norm of a gradient and its f64 value: relative difference.
+    /// The norm of a gradient compared with its f64 value: relative difference.
     GradientNorm,
-    /// A gradient along a direction and the central difference of the function: relative to the
-    /// gradient; each test adds an absolute tolerance for small gradients.
+    /// A gradient along a direction compared with the central difference of the function: relative
+    /// to the gradient; each test adds an absolute tolerance for small gradients.
     Slope,
-    /// Loss or gradients, computed in different pieces: relative difference.
+    /// Loss or gradients computed in different pieces: relative difference.
     OtherPieces,
     /// Sum of a loss over some rows, computed in different pieces or by another function: absolute
     /// difference, relative to 1 + the loss.
     LossInOtherPieces,
-    /// Sum of a loss over some rows and its f64 value: the same measure.
+    /// Sum of a loss over some rows compared with its f64 value: the same measure.
     LossSum,
-    /// The loss of each of twenty steps and PEFT's: absolute difference, in nats.
+    /// The loss of each of twenty steps compared with PEFT's: absolute difference, in nats.
     StepLoss,
     /// The same losses: relative difference. Batches are small, and the loss of a well-fitted one
     /// is only the rounding of a few tokens.
     StepLossShare,
     /// The mean of those losses: relative difference.
     MeanLossShare,
-    /// The gradient norm of each of twenty steps and PEFT's: relative difference.
+    /// The gradient norm of each of twenty steps compared with PEFT's: relative difference.
     StepNorm,
-    /// Adapters after twenty steps and PEFT's: relative difference.
+    /// Adapters after twenty steps compared with PEFT's: relative difference.
     TrainedAdapter,
-    /// Products of PiSSA's initial factors, and their squares, and PEFT's: relative difference.
+    /// Products of PiSSA's initial factors, and their squares, compared with PEFT's: relative
+    /// difference.
     PrincipalFactors,
-    /// Residual of a sketch and of the exact singular values: relative difference.
+    /// Residual of a sketch compared with the residual of exact singular values: relative
+    /// difference.
     SketchedFactors,
-    /// The change of each parameter in five steps and PyTorch's: relative difference of norms.
+    /// The change of each parameter in five steps compared with PyTorch's: relative difference of
+    /// norms.
     ParameterChange,
-    /// An operation or its gradients and its reference: relative difference.
+    /// An operation or its gradients compared with its reference: relative difference.
     Operation,
     /// Attention with scores of several hundred, whose rounding the exponentials amplify: relative
     /// difference.
@@ -98,43 +101,44 @@ impl Quantity {
             Self::GradientElement => [1e-5, 1e-3, 1e-2, 1e-2],
             // The softmax of one candidate is 1 in every dtype.
             Self::VanishingGradient => [1e-5; 4],
-            // Gradients are f32 for every product dtype, and no product sums their squares: at most
-            // 32,768 of them in sequence, in 32 lanes.
+            // Gradients are f32 for every product dtype. A loop sums their squares, not a product:
+            // at most 32,768 of them in sequence, in 32 lanes.
             Self::GradientNorm => [1e-6; 4],
-            // The step divides the error of an f32 loss, about 1e-6. TF32 and bf16 round most
-            // factors alike on both sides of the step.
+            // The error of an f32 loss, about 1e-6, is divided by the step. TF32 and bf16 round
+            // most factors alike on both sides of the step.
             Self::Slope => [1e-2, 1e-1, 4e-1, 4e-1],
             Self::OtherPieces => [1e-5, 5e-3, 5e-2, 5e-2],
-            // Rows are summed in f64, and pieces only change the summation order within their
-            // logits, which the CPU keeps in f32; a GPU may use another product for other shapes.
+            // Rows are summed in f64, so pieces only change the summation order within logits,
+            // which are f32 on the CPU. A GPU may use another matmul for other shapes.
             Self::LossInOtherPieces => [2e-7, 5e-3, 1e-5, 5e-2],
             // A temperature of 2.5 amplifies the error of logits in a divergence. In bf16 on CUDA
-            // that is up to 2^-9 of each logit; on the CPU, only the rounding of sums.
+            // this error is up to 2^-9 of each logit; on the CPU it is only the rounding of sums.
             Self::LossSum => [1e-4, 2e-3, 1e-4, 2e-2],
             Self::StepLoss => [1e-4, 5e-3, 5e-2, 5e-2],
             Self::StepLossShare => [1e-4, 5e-3, 5e-2, 5e-2],
             Self::MeanLossShare => [1e-5, 2e-3, 1e-2, 1e-2],
             Self::StepNorm => [1e-3, 2e-2, 1e-1, 1e-1],
             Self::TrainedAdapter => [1e-3, 5e-2, 2e-1, 2e-1],
-            // PEFT decomposes in f32: singular vectors are off by its rounding, 1e-7 of the largest
-            // value, divided by the gap between two values, about a hundredth of it. Both sides
-            // decompose f32 weights for every dtype.
+            // PEFT decomposes in f32. The error of singular vectors is the rounding, 1e-7 of the
+            // largest value, divided by the gap between two values, about a hundredth of the
+            // largest. Both sides decompose f32 weights for every dtype.
             Self::PrincipalFactors => [2e-4; 4],
-            // A sketch is as accurate as its iterations make it; 200 of them separate any two
+            // The accuracy of a sketch depends on its iterations. 200 of them separate any two
             // singular values of a random matrix that differ by a few percent, and equal values
             // leave the same residual.
             Self::SketchedFactors => [1e-2; 4],
-            // Adam initially moves a parameter by the sign of its gradient, however small that is.
+            // Adam's first steps move a parameter by the sign of its gradient, however small the
+            // gradient.
             Self::ParameterChange => [1e-2, 2e-1, 4e-1, 4e-1],
             // With a few thousand terms, another summation order costs about 1e-6 of the norm in
             // f32, so this leaves room and still catches a wrong term. Rounding to bf16 costs up to
             // 2^-9 = 2e-3 per value, and up to six roundings combine: input, factors, low-rank
             // values, probabilities, results.
             Self::Operation => [1e-5, 2e-3, 1.2e-2, 1.2e-2],
-            // Scores of several hundred that are computed in TF32 are off by up to .1, and one side
-            // scales queries before rounding, the other scores after. With these roundings in f64,
-            // the test's query gradients differ by .061 of their norm, and each side's by .043 and
-            // .063 from the exact ones.
+            // Scores of several hundred that are computed in TF32 are off by up to .1. One side
+            // scales the queries before rounding, the other scales the scores after it. With these
+            // roundings in f64, the query gradients of the two sides differ by .061 of their norm,
+            // and from the exact gradients by .043 and .063.
             Self::SteepAttention => [1e-3, 1e-1, 2e-1, 2e-1],
         }
     }

@@ -95,7 +95,7 @@ impl Run<'_> {
                     if let Some(fault) = executor.fault() {
                         return Err(PipelineError::Usage(fault));
                     }
-                    // A wait interrupted by a signal is not an answer.
+                    // A failure while the user stops the run is not the API's answer.
                     if result.is_failure() {
                         self.check_stop(&progress)?;
                     }

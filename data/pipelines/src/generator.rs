@@ -75,8 +75,9 @@ pub trait Generator: ModelInfo {
     /// Sends all prompts, several at once if that is faster.
     ///
     /// `take` is called in the caller's thread with each reply as soon as it arrives, in any order,
-    /// and several times per second without one. Once it returns false, no further prompt is
-    /// started. Every reply that arrives is passed to `take`, even after that and before an error.
+    /// and several times per second without a reply. Once it returns false, no further prompt is
+    /// started. Replies that still arrive are passed to `take`, and also replies that arrive before
+    /// an error.
     ///
     /// # Errors
     ///

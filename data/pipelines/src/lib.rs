@@ -10,7 +10,7 @@
 //! ```
 //! use tooltune_pipelines::reply::json_value;
 //!
-//! // Models wrap what they were asked for.
+//! // Models wrap the requested JSON in prose and code fences.
 //! let reply = "Sure!\n```json\n{\"supported\": true}\n```";
 //! assert_eq!(json_value(reply).unwrap()["supported"], true);
 //! ```

@@ -307,14 +307,14 @@ impl<'a> Run<'a> {
             }
         }
         let result = make(self)?;
-        self.refuse_nothing(stage, &result)?;
+        self.reject_empty_result(stage, &result)?;
         self.finish(stage, input, &result)?;
         Ok(Some(result.kept))
     }
 
     /// Returns an error if a stage keeps no item, because an empty result would look like a
     /// success.
-    fn refuse_nothing<T>(
+    fn reject_empty_result<T>(
         &self,
         stage: Stage,
         result: &StageResult<T>,

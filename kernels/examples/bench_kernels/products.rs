@@ -1,5 +1,4 @@
-//! Matrix products: frozen layers (forward and backward), trained layers, and frozen layers with
-//! adapters.
+//! Matmuls: frozen layers (forward and backward), trained layers, and frozen layers with adapters.
 //!
 //! Shapes are `tokens in out`.
 
@@ -72,8 +71,8 @@ fn linear_cold(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
 /// A weight with at least this many outputs is an LM head, whose `dy W` panels are built once.
 const HEAD: usize = 1 << 14;
 
-/// `dy W` as the backward pass computes it: from panels derived from those of `x Wᵀ`, except for an
-/// LM head.
+/// `dy W` as the backward pass computes it: from panels derived from the panels for `x Wᵀ`, except
+/// for an LM head.
 fn linear_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     if outputs >= HEAD {

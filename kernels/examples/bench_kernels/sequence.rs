@@ -18,7 +18,7 @@ pub(crate) const OPERATIONS: &[(&str, Prepare)] = &[
     ("cross_entropy_both", loss),
 ];
 
-/// Elements of logits in memory at a time: 128 rows of SmolLM2's vocabulary.
+/// Rows whose logits, of SmolLM2's vocabulary, are in memory at a time.
 const CHUNK_ROWS: usize = 128;
 
 /// Queries, keys and values, the number of query heads, and the borders of documents of equal

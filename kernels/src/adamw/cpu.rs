@@ -20,11 +20,11 @@ use crate::cpu::sum::sum_of_pairs;
 /// Elements per task.
 const TASK: usize = 1 << 15;
 
-/// Elements that fit in the L1 cache between copy and update.
+/// Elements per chunk that is first copied and then updated while it is in the L1 cache.
 const NEAR: usize = 1 << 11;
 
-/// Returns the new parameters and moments from parameters, gradient and moments, `[p]`; `scales`
-/// multiply the learning rate per parameter.
+/// One AdamW step. The tensors are parameters, gradient, first and second moment, each `[p]`;
+/// returns all but the gradient. `scales` multiply the learning rate of each parameter.
 pub(super) fn update(
     numbers: Numbers,
     [mut parameters, gradient, first, second]: [FlexTensor; 4],

@@ -52,7 +52,7 @@ impl AdamWState {
     }
 }
 
-/// Coefficients of an update, in f64 until rounded once.
+/// Coefficients of one update, computed in f64 and rounded once.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     /// `[beta1, beta2]`.

@@ -134,8 +134,8 @@ pub fn decode_step(
     decode(qkv, queries, keys, values, visible)
 }
 
-/// Copies a cache that is not contiguous, as small ones on a GPU may be: the GPU kernels require
-/// contiguous memory.
+/// Copies the cache if it is not contiguous, because GPU kernels require contiguous memory. On a
+/// GPU, small caches may have gaps.
 fn without_holes(cache: &mut Tensor<4>) {
     #[cfg(feature = "cube")]
     {
@@ -159,8 +159,8 @@ fn has_cache_kernel(qkv: &Tensor<3>, queries: Queries, [keys, values]: [&Tensor<
     let alike = keys.dtype() == values.dtype();
     let has_kernel = match is_served_by_cpu(qkv) {
         true => is_served_by_cpu(keys) && is_served_by_cpu(values),
-        // GPU kernels need equal dtypes; with these limits, the shared memory per key head fits
-        // every GPU.
+        // GPU kernels need equal dtypes. These limits keep the shared memory of a key head small
+        // enough for every GPU.
         false => {
             has_decode_kernels(qkv)
                 && keys.dtype() == qkv.dtype()
@@ -209,8 +209,8 @@ impl Columns<'_> {
     }
 }
 
-/// Like [`Columns`], in device memory of a fixed address, so that GPU kernels can be replayed for
-/// each token.
+/// Like [`Columns`], but at a fixed address in device memory, so that GPU kernels can be replayed
+/// for each token.
 #[derive(Debug, Clone)]
 pub struct DeviceColumns(DeviceIntegers);
 

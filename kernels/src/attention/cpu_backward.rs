@@ -86,8 +86,8 @@ impl<T: Number> Gradient<'_, T> {
         write_row(values, 1.0, to);
     }
 
-    /// Sums the key and value gradients of the tasks of one document and head (keys first, then
-    /// values) and writes them.
+    /// Sums the key and value gradients over the tasks of one document and head, and writes the
+    /// sums. Each part has the keys first, then the values.
     ///
     /// # Safety
     ///
@@ -178,7 +178,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The first keys that a query of the block attends to.
+    /// Start of the first block of keys that a query of the block attends to.
     fn first_keys<T>(&self, inputs: &Inputs<'_, T>) -> usize {
         inputs.first_seen(self.first) / KEYS * KEYS
     }
@@ -269,9 +269,10 @@ impl Block<'_> {
         });
     }
 
-    /// Writes the probabilities and score gradients of a tile for `keys` to `p` and `ds`, as lines
-    /// of units along the queries, with zeros for masked keys. Keys that no query of the tile
-    /// attends to are skipped, except for a few zeros. Adds to the query gradients.
+    /// Computes the probabilities and score gradients of a tile for `keys`, and writes them to `p`
+    /// and `ds`: as lines of units along the queries, with zeros for masked keys. Keys that no
+    /// query of the tile attends to are skipped, except for a few zeros. Also accumulates the query
+    /// gradients.
     ///
     /// # Safety
     ///
@@ -321,7 +322,7 @@ impl Block<'_> {
         };
         // SAFETY: the CPU has the instruction set.
         unsafe { A::score_gradients(block) };
-        // The products with these rows read a little into the skipped columns.
+        // Later products with these rows read a few of the skipped columns.
         let zeros = columns..KEYS.min(columns + A::ROWS);
         for row in p.chunks_exact_mut(KEYS).chain(ds.chunks_exact_mut(KEYS)) {
             row[zeros.clone()].fill(0.0);

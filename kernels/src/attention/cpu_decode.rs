@@ -1,8 +1,8 @@
 //! Attention of one query per row on slices, reading the keys directly from the cache.
 //!
 //! The columns of a row are split into pieces of a fixed size, which several threads can share;
-//! with many head groups, each thread takes whole groups. The softmax is combined from the maxima
-//! and sums of the pieces, in column order, independent of the threads.
+//! with many head groups, each thread gets whole groups. The softmax is combined from the maxima
+//! and sums of the pieces in column order, whatever the number of threads.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(super) const PIECE: usize = KEYS;
 /// Cache bytes below which waking a second thread costs more than it saves.
 const ONE_THREAD: usize = 1 << 16;
 
-/// Groups per thread from which threads share groups instead of pieces.
+/// Minimum number of groups per thread at which threads get whole groups instead of pieces.
 const MANY_GROUPS: usize = 4;
 
 /// Values per head of a piece in addition to its `c` sums: the maximum and the sum of exponentials.
@@ -48,7 +48,7 @@ pub(super) struct Cache<'a, U> {
 pub(super) struct CachePart<'a, U> {
     /// `[n, c]`.
     pub(super) numbers: &'a [U],
-    /// Start of the data to prefetch, of the same length.
+    /// Start of the data to prefetch, which has the same length.
     pub(super) next: *const U,
 }
 
@@ -69,7 +69,8 @@ struct Piece {
     columns: Range<usize>,
     /// First column that the same thread probably reads next, relative to this group.
     next: usize,
-    /// Index of the thread's share: columns are split evenly into consecutive runs.
+    /// Index of the run that includes this piece: columns are split evenly into one consecutive run
+    /// per thread.
     run: usize,
 }
 
@@ -103,7 +104,7 @@ pub(super) fn decode<T: Number, U: Number>(
 }
 
 impl<U: Number> Cache<'_, U> {
-    /// Writes the attention of some groups to `out`, every element of it.
+    /// Writes the attention output of some groups; every element of `out` is written.
     fn attend<T: Number>(
         &self,
         rows: &Rows<'_, T>,
@@ -160,8 +161,7 @@ impl<U: Number> Cache<'_, U> {
         for group in groups {
             for first in visible(group).step_by(PIECE) {
                 let columns = first..(first + PIECE).min(rows.end);
-                // The first run belongs to the calling thread, starts first and takes the
-                // remainder.
+                // The first run has the remainder, because the calling thread starts it first.
                 let run = n_runs * n_before / n_columns;
                 n_before += columns.len();
                 pieces.push(Piece {
@@ -177,8 +177,8 @@ impl<U: Number> Cache<'_, U> {
             }
         }
         if n_runs > 1 {
-            // The data after a run is read by another thread; prefetching data just read costs
-            // nothing.
+            // Another thread reads the data after a run. The last piece of a run therefore
+            // prefetches its own data, which was just read and costs nothing.
             for run in pieces.chunk_by_mut(|a, b| a.run == b.run) {
                 let last = &mut run[run.len() - 1];
                 last.next = last.columns.start;

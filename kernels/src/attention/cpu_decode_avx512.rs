@@ -20,7 +20,7 @@ use crate::cpu::number::Number;
 /// Keys that are multiplied in parallel.
 const BLOCK: usize = 16;
 
-/// Keys among these whose sums are kept in registers for all heads.
+/// Keys of a block whose sums are kept in registers for all heads.
 const QUAD: usize = 4;
 
 /// Heads that use a key or value while it is in a register.
@@ -30,7 +30,7 @@ const HEADS: usize = 4;
 ///
 /// The cache is read from memory, because a token reads all weights between two uses of it. The
 /// products therefore prefetch into L2 the rows that they read next and, past the end of a piece,
-/// those of the next piece. Nothing else is prefetched: a core can track about two dozen
+/// the rows of the next piece. Nothing else is prefetched: a core can track about two dozen
 /// outstanding lines, and prefetches from L2 to L1 would compete for them.
 const ROWS_AHEAD: usize = 48;
 
@@ -128,9 +128,9 @@ scores_in_blocks!(
 struct Block<T, U> {
     queries: *const T,
     keys: *const U,
-    /// The same number of rows to prefetch.
+    /// Start of the rows to prefetch, a whole block of them.
     prefetch_from: *const U,
-    /// At least one key; those beyond the end repeat the last.
+    /// Number of keys, at least one; missing keys of a block repeat the last one.
     n: usize,
     c: usize,
 }
@@ -213,7 +213,7 @@ impl<T: Number, U: Number> Block<T, U> {
         quarters.map(|quarters| reduce_quarters(&quarters))
     }
 
-    /// Key `k` of four.
+    /// Key `k` of the four keys of `quad`.
     #[inline(always)]
     fn key<const FULL: bool>(&self, quad: usize, k: usize) -> *const U {
         let row = QUAD * quad + k;
@@ -237,8 +237,8 @@ impl<T: Number, U: Number> Block<T, U> {
     }
 }
 
-/// Sums of each quarter of four vectors; each quarter holds the sums of the first, second, …
-/// vector.
+/// Sums the lanes within each quarter of four vectors. Every quarter of the result has the sums of
+/// the first, second, third and fourth vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarter(sums: &[__m512; QUAD]) -> __m512 {
@@ -297,7 +297,8 @@ pub(super) unsafe fn weighted_sums<U: Number>(
     });
 }
 
-/// Calls `weigh` for each block of heads and columns, with the number of heads from the block on.
+/// Calls `weigh` for each block of heads and columns. The first argument is the number of remaining
+/// heads, including this block.
 fn weigh_in_blocks<U, W>(
     CachePart {
         numbers: values,
@@ -389,7 +390,8 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
                 let upper = _mm512_maskz_loadu_epi16(masks[v], upper);
                 let exists = if k + 1 < job.n { masks[v] } else { 0 };
                 let lower = _mm512_maskz_loadu_epi16(exists, lower);
-                // Quarters stay separate: four columns of each go to either vector.
+                // Unpacking works within quarters: four columns of each quarter go to one vector,
+                // four to the other.
                 pairs[2 * v] = _mm512_unpacklo_epi16(upper, lower);
                 pairs[2 * v + 1] = _mm512_unpackhi_epi16(upper, lower);
             }

@@ -221,7 +221,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// A result row multiplied by `factor`.
+    /// Writes a result row multiplied by `factor`.
     pub(super) fn write_row[T: Number](from: &[f32], factor: f32, to: &mut [MaybeUninit<T>]) {
         for (to, &value) in to.iter_mut().zip(from) {
             to.write(T::narrow(value * factor));

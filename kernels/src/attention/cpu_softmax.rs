@@ -12,8 +12,8 @@ pub(super) const KEYS: usize = 128;
 /// Scores processed in parallel; rows are padded to a multiple of this.
 pub(super) const LANES: usize = 16;
 
-/// Value subtracted before exponentiating; subtracting a maximum of `-∞` would give NaN instead of
-/// 0.
+/// The value to subtract before exponentiating: the maximum, or 0 if it is `-∞`, because
+/// subtracting `-∞` would give NaN.
 #[inline(always)]
 pub(super) fn finite(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY {

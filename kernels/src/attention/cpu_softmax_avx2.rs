@@ -64,8 +64,8 @@ pub(super) unsafe fn exponentiate<N: Number>(
     }
 }
 
-/// The exponential of `score * scale - shift`, in this order: the largest score then gives an
-/// exponent of 0, however large it is.
+/// The exponential of `score * scale - shift`, computed in this order, so that the largest score
+/// gives an exponent of exactly 0, however large it is.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn power(score: __m256, scale: f32, shift: f32) -> __m256 {

@@ -190,9 +190,10 @@ pub(super) unsafe fn score_gradients(
     }
 }
 
-/// Converts rows of `n` scores and of their probability gradients, all [`KEYS`] apart, to score
-/// gradients in `rows` and to pairs of adjacent rows: probabilities replace the scores, score
-/// gradients replace the probability gradients. A last row without a partner is paired with zeros.
+/// Replaces rows of `n` scores by probabilities, and their probability gradients by score
+/// gradients; rows are [`KEYS`] apart. The results are interleaved as pairs of adjacent rows, and a
+/// last row without a partner is paired with zeros. Score gradients are also written to `rows`, not
+/// interleaved.
 ///
 /// # Safety
 ///
@@ -228,7 +229,8 @@ pub(super) unsafe fn score_gradient_pairs(
                     d[i] = _mm512_mul_ps(scaled, centred);
                     store_one::<bf16, true>(rows.as_mut_ptr().add(offset), d[i]);
                 }
-                // Units that use only the first row, after the second row has been read.
+                // The pairs fit into the first row, which is overwritten only after both rows have
+                // been read.
                 store_pairs(scores.as_mut_ptr().add(first), p);
                 store_pairs(gradients.as_mut_ptr().add(first), d);
             }

@@ -1,4 +1,4 @@
-//! Small matrix products on the calling thread, in units of 32 bits along the depth.
+//! Small matmuls on the calling thread, in units of 32 bits along the depth.
 //!
 //! A unit is one f32, or two adjacent bf16 that one instruction multiplies and adds, so loops and
 //! strides are the same for both.
@@ -101,9 +101,9 @@ pub(super) trait Arithmetic {
     /// The CPU has the instruction set, and the pointers of `job` are valid for its shape.
     unsafe fn tile(job: &Job);
 
-    /// Converts scores to probabilities and probability gradients to score gradients: both in place
-    /// as lines of units along the rows, `KEYS * PER_UNIT` apart; the score gradients also as rows
-    /// in `block.to`.
+    /// Replaces scores by probabilities and probability gradients by score gradients, as lines of
+    /// units along the rows, `KEYS * PER_UNIT` apart. Also writes the score gradients as rows to
+    /// `block.to`.
     ///
     /// # Safety
     ///

@@ -45,7 +45,7 @@ use crate::route::{has_window_kernel, is_served, is_served_by_cpu};
 pub struct Documents {
     cu_seqlens: Vec<usize>,
     n_tokens: usize,
-    /// GPU copies of lists derived from the borders, once uploaded.
+    /// GPU copies of lists derived from the borders, uploaded on first use.
     #[cfg(feature = "cube")]
     lists: cuda::BlockLists,
 }
@@ -104,7 +104,8 @@ impl Documents {
 pub enum Causality {
     /// Itself and earlier tokens (decoders).
     Causal,
-    /// Itself and the tokens before it, up to this total number (decoders with a sliding window).
+    /// Itself and the tokens before it, at most this number in total (decoders with a sliding
+    /// window).
     Sliding(usize),
     /// All tokens (encoders).
     Bidirectional,
@@ -132,8 +133,8 @@ impl Queries {
     }
 }
 
-/// `softmax(q kᵀ / √c) v` for each head within each document, or with another multiplier than `1 /
-/// √c`. Padding rows are zero.
+/// `softmax(q kᵀ / √c) v` for each head within each document; `queries` may set a multiplier other
+/// than `1 / √c`. Padding rows are zero.
 ///
 /// Query head `i` reads key/value head `i / (h / g)`.
 ///
@@ -152,8 +153,8 @@ impl Queries {
 ///
 /// # Source
 ///
-/// Vaswani et al. 2017, equation 1; grouped as in Ainslie et al. 2023; `eager_attention_forward`
-/// of transformers 5.23.
+/// Vaswani et al. 2017, equation 1; grouped as in Ainslie et al. 2023; `eager_attention_forward` of
+/// transformers 5.23.
 pub fn attention(
     qkv: Tensor<3>,
     queries: impl Into<Queries>,

@@ -43,8 +43,8 @@ fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> 
     let [length, n_heads, head_dim] = q.dims();
     let n_kv_heads = k.dims()[1];
     let group = n_heads / n_kv_heads;
-    // The query heads of a group share their keys: stacked as rows, they need one product per key
-    // head.
+    // The query heads of a group share their keys. Stacked as rows, they need only one product per
+    // key head.
     let q = q
         .reshape([length, n_kv_heads, group, head_dim])
         .permute([1, 2, 0, 3])
@@ -69,7 +69,7 @@ fn one_document([q, k, v]: [Tensor<3>; 3], scale: f64, causality: Causality) -> 
         .reshape([length, n_heads, head_dim])
 }
 
-/// True if the query does not attend to the key, because it is later or before the window.
+/// True if the key is after the query or before the query's window.
 fn mask_scores(length: usize, causality: Causality, device: &Device) -> Option<Tensor<4, Bool>> {
     let future = || Tensor::<2, Bool>::tril_mask([length, length], 0, device);
     let masked = match causality {
@@ -108,7 +108,7 @@ pub fn decode(
     let absent = Tensor::<4, Bool>::from_data(absent, &qkv.device());
     let [keys, values] =
         [keys, values].map(|cache| cache.clone().narrow(2, 0, columns.end).cast(inside));
-    // A probability of 0 would not keep NaN out of the sum.
+    // Masked values may be NaN, and a probability of 0 times NaN is NaN.
     let masked = absent.clone().swap_dims(2, 3);
     let values = values.mask_fill(
         masked.expand([rows, n_kv_heads, columns.end, head_dim]),

@@ -43,11 +43,11 @@ pub fn backward_with_gradient<const D: usize>(
     Cube: cfg(feature = "cube"),
 )]
 pub(crate) trait BackwardOps: Backend {
-    /// Root of the pass: it passes `dy` to `y` and ignores the initial ones of autodiff.
+    /// Root of the pass: it passes `dy` to `y` and ignores the ones with which autodiff starts.
     fn begin(y: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// Shape of the root on a GPU: filling an empty tensor with ones needs no launch.
+/// Shape of the root on a GPU: empty, because filling an empty tensor with ones needs no launch.
 #[cfg(feature = "cube")]
 const ROOT: [usize; 1] = [0];
 

@@ -34,7 +34,7 @@ impl Taps<'_> {
         &self.weight[first..first + self.channels]
     }
 
-    /// Number of tokens read for token `t`, including itself, all of its document.
+    /// Number of tokens of the document that are read for token `t`, including itself.
     #[inline(always)]
     fn n_taps(&self, t: usize) -> usize {
         self.k().min(self.positions[t] as usize + 1)
@@ -61,7 +61,7 @@ pub(crate) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T
     unsafe { write_rows(shape, |rows, dx| spread::<T>(&dz, taps, rows.start, dx)) }
 }
 
-/// Sums for token `t`, of the channels starting at `first`.
+/// Sums over the taps of token `t`, for the channels starting at `first`.
 #[inline(always)]
 fn sums<T: Number>(x: &[T], taps: Taps<'_>, t: usize, first: usize, to: &mut [f32]) {
     let columns = first..first + to.len();

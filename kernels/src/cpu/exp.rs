@@ -3,7 +3,7 @@
 /// `eˣ` with a relative error below 2e-7; 0 below the smallest normal number, infinite on overflow.
 ///
 /// Subnormal results would be useless and slow: multiplications with them take a hundred times as
-/// long on some processors, Intel's among them.
+/// long on some processors, including Intel's.
 ///
 /// # Source
 ///

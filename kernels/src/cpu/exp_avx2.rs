@@ -14,7 +14,7 @@ use std::f32::consts::LOG2_E;
 /// Rounding error of log₂ e in f32.
 const LOG2_E_BELOW: f32 = (std::f64::consts::LOG2_E - LOG2_E as f64) as f32;
 
-/// Below the negative of this the logistic function is not a normal number; above it, it is 1.
+/// Above this, the logistic function is 1; below its negative, the result is not a normal number.
 const SIGMOID_END: f32 = 87.3;
 
 /// `2ˣ` with a relative error below 2e-7. NaN stays NaN; results outside the range of normal
@@ -54,7 +54,7 @@ fn scale_by_power(x: __m256, whole: __m256) -> __m256 {
     _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent))
 }
 
-/// `1 / (1 + e⁻ˣ)`, 0 where the exponential overflows; NaN stays NaN.
+/// `1 / (1 + e⁻ˣ)`, 0 if the exponential overflows; NaN stays NaN.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub(crate) fn sigmoid(x: __m256) -> __m256 {

@@ -19,7 +19,7 @@ use super::number::Number;
 /// Rounding error of log₂ e in f32.
 const LOG2_E_BELOW: f32 = (std::f64::consts::LOG2_E - LOG2_E as f64) as f32;
 
-/// Below the negative of this the logistic function is not a normal number; above it, it is 1.
+/// Above this, the logistic function is 1; below its negative, the result is not a normal number.
 const SIGMOID_END: f32 = 87.3;
 
 /// `2ˣ` with a relative error below 2e-7, or below 4e-6 if the result type `T` is bf16. NaN stays

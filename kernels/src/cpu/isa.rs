@@ -64,9 +64,9 @@ impl Used {
 /// Whether the bf16 pair instruction is slower than the four f32 instructions that do the same
 /// work.
 ///
-/// On Intel it is: it issues every other cycle, whereas two f32 instructions issue per cycle.
-/// Emerald Rapids reached 80 GFLOP/s per core with pairs and 160 with f32. On Zen 5 pairs are twice
-/// as fast as f32.
+/// This is so on Intel: the instruction issues every other cycle, whereas two f32 instructions
+/// issue per cycle. Emerald Rapids reached 80 GFLOP/s per core with pairs and 160 with f32. On Zen
+/// 5 pairs are twice as fast as f32.
 fn pairs_are_slow() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -130,7 +130,8 @@ pub fn instruction_set() -> &'static str {
 }
 
 /// Compiles a function for element type `T` twice, for AVX-512 with and without its bf16
-/// instructions, and picks one at run time; the constant `$pairs` tells which.
+/// instructions, and picks one at run time. The constant `$pairs` is true in the version with bf16
+/// instructions.
 ///
 /// The caller guarantees AVX-512 and the function's own safety requirements.
 #[cfg(target_arch = "x86_64")]

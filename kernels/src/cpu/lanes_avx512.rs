@@ -88,8 +88,8 @@ fn rounded(values: __m512) -> __m512i {
 /// The upper halves of 32-bit words.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 
-/// [`load_two`] in a cheaper order, for operands that all use it: the even elements of 32 bf16,
-/// then the odd ones.
+/// Like [`load_two`], but in an order that is cheaper to convert: the even elements of 32 bf16,
+/// then the odd ones. All operands must use this order.
 ///
 /// # Safety
 ///

@@ -20,7 +20,7 @@ pub fn product(a: Matrix<'_>, b: Matrix<'_>) -> Buffer<f32> {
     assert_eq!(
         depth,
         b.rows(),
-        "the inner dimensions of a matrix product must match"
+        "the inner dimensions of a matmul must match"
     );
     let panels = Panels::from_matrix(b);
     // SAFETY: the sums replace every element.

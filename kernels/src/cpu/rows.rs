@@ -13,7 +13,7 @@ use super::pool::Buffer;
 /// Elements below which waking a second thread costs more than it saves.
 const TASK_NUMBERS: usize = 1 << 14;
 
-/// Elements that fit in the L1 cache between two passes.
+/// Elements that stay in the L1 cache between two passes.
 const NEAR_NUMBERS: usize = 1 << 12;
 
 /// Tasks per thread: enough that waiting for a late thread costs at most a quarter of its share.

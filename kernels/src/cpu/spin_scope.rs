@@ -11,10 +11,10 @@ use crate::route::is_cpu;
 
 /// Runs `work` while the other threads poll for parts of it instead of sleeping.
 ///
-/// For a few milliseconds of many small operations, such as decoding a token: waking a thread takes
-/// about as long as one operation. A thread that finds no work for a while stops polling, so that
-/// two concurrent calls cannot wait for each other, and it yields to other processes before that.
-/// Work on a GPU has no parts for these threads, which then keep sleeping.
+/// Use it for a few milliseconds of many small operations, such as decoding a token, because waking
+/// a thread takes about as long as one operation. A polling thread yields to other processes. It
+/// stops polling if it finds no work for a while, so that two concurrent calls cannot wait for each
+/// other. For a GPU the threads keep sleeping, because its work has no parts for them.
 pub fn with_spinning_threads<R>(device: &Device, work: impl FnOnce() -> R) -> R {
     /// Longer than the time that decoding a token spends between two shared operations.
     const PATIENCE: Duration = Duration::from_micros(200);

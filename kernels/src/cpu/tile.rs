@@ -1,12 +1,12 @@
-//! Tiles of a matrix product that fit in the registers of one core.
+//! Tiles of a matmul result that fit in the registers of one core.
 //!
 //! B is a panel of a packed matrix; A is read one broadcast element at a time, from a strip or in
 //! place.
 
 use wide::f32x4;
 
-/// One tile: `c[rows, columns] = a[rows, depth] b[depth, COLUMNS] + sums + bias + residual`,
-/// without the summands that are null.
+/// One tile: `c[rows, columns] = a[rows, depth] b[depth, COLUMNS] + sums + bias + residual`. Null
+/// summands are left out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TileJob {
     /// Element `(0, 0)` of A; element `(i, p)` is at offset `i * a_row_stride + p *
@@ -18,7 +18,7 @@ pub(crate) struct TileJob {
     pub(crate) b: *const f32,
     /// [`Tile::COLUMNS`] for a packed panel; larger if B is read in place.
     pub(crate) b_line_stride: usize,
-    /// Floats from the first 16 columns of a line to the others.
+    /// Distance in floats from the first 16 columns of a line to the others.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         allow(dead_code, reason = "portable tiles have at most 16 columns")
@@ -41,7 +41,7 @@ pub(crate) struct TileJob {
         allow(dead_code, reason = "portable tiles do not prefetch")
     )]
     pub(crate) c_is_far: bool,
-    /// Data to prefetch meanwhile, because it is read next: the first byte, and the bytes per
+    /// Data that is read next, and that the tile prefetches: the first byte, and the bytes per
     /// depth.
     #[cfg_attr(
         not(target_arch = "x86_64"),

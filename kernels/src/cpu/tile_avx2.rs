@@ -28,7 +28,7 @@ impl<const V: usize> Tile for Avx2<V> {
             match job.rows {
                 1 => tile::<1, V, false>(job),
                 2 => tile::<2, V, false>(job),
-                // Not more rows than registers.
+                // More rows would need more registers than there are.
                 _ if V > HALF => unreachable!("at most two rows of whole panels"),
                 3 => tile::<3, V, false>(job),
                 4 => tile::<4, V, false>(job),

@@ -47,8 +47,8 @@ impl<const V: usize> Tile for Avx512<V> {
     }
 }
 
-/// L2 prefetch distance in panel lines. The hardware moves lines on to L1 itself, and faster
-/// without software prefetches: decoding from memory takes as little as 0.93 of the time on a Zen
+/// L2 prefetch distance in panel lines. Panel lines are not prefetched into L1, because the hardware
+/// does that faster itself: decoding from memory then takes as little as 0.93 of the time on a Zen
 /// 5. Distances outside 32 to 64 lines are also slower.
 pub(crate) const LINES_AHEAD: usize = 48;
 /// L1 prefetch distance in words of a strip.
@@ -142,7 +142,8 @@ unsafe fn tile<const MR: usize, const V: usize, const STRIP: bool>(job: &TileJob
     }
 }
 
-/// Stores those of 16 columns of a row, starting at `column`, that the job has.
+/// Stores up to 16 columns of a row, starting at `column`; columns that the job does not have are
+/// skipped.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Long-lived memory for arrays, packed into huge pages.
 //!
-//! For frozen weights: each new token reads all of them from memory, and the hardware prefetcher
-//! stops at the end of a page. With pages of 4 KiB, one core of a Zen 4 reads 24 GB/s; with huge
-//! pages, 31.
+//! Frozen weights use it, because each new token reads all of them from memory, and the hardware
+//! prefetcher stops at the end of a page. With pages of 4 KiB, one core of a Zen 4 reads 24 GB/s;
+//! with huge pages, 31.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
@@ -59,7 +59,7 @@ fn allocate(bytes: usize) -> (Arc<Memory>, usize) {
     }
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut open_chunk = open.take().and_then(|(mut chunk, used)| {
-        // If it can be modified, all of its arrays have been dropped.
+        // If this is the only reference, all arrays of the chunk have been dropped.
         let used = if Arc::get_mut(&mut chunk).is_some() {
             0
         } else {

@@ -1,4 +1,4 @@
-//! Describes a matrix product to cuBLASLt.
+//! Describes a matmul to cuBLASLt.
 //!
 //! The library is column-major: it sees a row-major matrix as its transpose. `d = a b` is therefore
 //! computed as `dᵀ = bᵀ aᵀ`, and the library's first factor is `b`.
@@ -25,7 +25,7 @@ const ALGORITHM_BYTES: usize = size_of::<cublasLtMatmulAlgo_t>();
 thread_local! {
     /// One handle per server thread, hence per device, for the life of the thread.
     static HANDLE: OnceCell<cublasLtHandle_t> = const { OnceCell::new() };
-    /// Algorithms chosen for this thread's GPU model, including those of earlier processes; `None`
+    /// Algorithms chosen for this thread's GPU model, by this process and by earlier ones; `None`
     /// if the disk cache is disabled.
     static KEPT: RefCell<Option<Option<Lines<ALGORITHM_BYTES>>>> = const { RefCell::new(None) };
 }
@@ -63,7 +63,7 @@ pub(super) struct Places {
     pub(super) workspace: u64,
 }
 
-/// Algorithm and descriptors for products of one shape.
+/// Algorithm for products of one shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Algorithm(cublasLtMatmulAlgo_t);
 
@@ -285,8 +285,9 @@ fn find(shape: &ProductShape) -> Result<Algorithm, CublasError> {
 ///
 /// # Safety
 ///
-/// The addresses are matrices of the given shape and a workspace of the given size, on the device
-/// of the current context, which the stream belongs to. They stay valid until the product is done.
+/// The addresses point to matrices of the given shape and a workspace of the given size, on the
+/// device of the current context, which the stream belongs to. They stay valid until the product is
+/// done.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Matrix products by NVIDIA's cuBLASLt, queued on CubeCL's CUDA stream between its launches.
+//! Matmuls by NVIDIA's cuBLASLt, queued on CubeCL's CUDA stream between its launches.
 //!
-//! Burn's products are NVRTC kernels with one pipeline stage and no asynchronous copies; cuBLASLt's
+//! Burn's matmuls are NVRTC kernels with one pipeline stage and no asynchronous copies; cuBLASLt's
 //! kernels are tuned by NVIDIA for each GPU. The library is loaded at run time and selects an
-//! algorithm once per kind of product, and again if it rejects the one cached on disk. If it is
-//! missing or has no algorithm, callers use Burn's products.
+//! algorithm once per shape, and again if it rejects the one cached on disk. If it is missing or
+//! has no algorithm, callers use Burn's matmuls.
 
 mod descriptors;
 mod matrix;
@@ -182,7 +182,7 @@ impl Product {
         }
     }
 
-    /// The algorithm for such products, selected once; `None` if there is none.
+    /// The algorithm for products of this shape, selected once; `None` if there is none.
     fn algorithm(&self) -> Option<Algorithm> {
         static FOUND: Asked<ProductShape, Algorithm> = Asked::none();
         // The scale does not affect the choice.

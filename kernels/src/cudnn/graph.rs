@@ -49,13 +49,14 @@ enum Storage {
     Scalar,
 }
 
-/// Dimensions to which a product is cut for each document.
+/// Tensors with the true dimensions of each document's product, if they are smaller than the
+/// operands.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProductLengths {
     pub(super) m: Option<Tensor>,
     pub(super) n: Option<Tensor>,
     pub(super) k: Option<Tensor>,
-    /// Value of the padding of a cut product.
+    /// Value of the elements beyond these dimensions.
     pub(super) padding: Option<f64>,
 }
 
@@ -65,7 +66,7 @@ pub(super) fn row_major([_, b, c, d]: Four) -> Four {
 }
 
 impl Graph {
-    /// `ragged` has the start of each document, in elements.
+    /// Adds a tensor. `ragged` has the start of each document, in elements.
     fn tensor(
         &mut self,
         (uid, storage): (i64, Storage),
@@ -453,7 +454,7 @@ impl PlanTarget {
     }
 }
 
-/// Plan with which a GPU computes a graph.
+/// An execution plan, with which a GPU computes a graph.
 #[derive(Debug)]
 pub(super) struct Plan {
     plan: Descriptor,

@@ -2,9 +2,9 @@
 //!
 //! On Hopper its kernels are several times as fast as ours from CubeCL. The library is loaded at
 //! run time; a plan is built once per shape of a micro-batch and cached on disk. If the library is
-//! missing, too old, disabled or has no engine, callers use our kernels. Those are bitwise
-//! reproducible; cuDNN's backward pass adds query gradients in the order in which its blocks
-//! finish, so the last bits differ from run to run.
+//! missing, too old, disabled or has no engine, callers use our kernels. Our kernels are bitwise
+//! reproducible, whereas cuDNN's backward pass adds query gradients in the order in which its
+//! blocks finish, so the last bits differ from run to run.
 
 mod descriptor;
 mod graph;
@@ -167,8 +167,8 @@ impl Attention<'_> {
         PlanShape::for_attention(&self.qkv.client, [n, all, size], arguments)
     }
 
-    /// Locations of the tensors that both passes read: in buffer 0, `qkv`, and buffer 1, the
-    /// document lengths and starts.
+    /// Locations of the tensors that both passes read: buffer 0 is `qkv`, buffer 1 has the document
+    /// lengths and starts.
     fn input_locations(&self, plan_shape: &PlanShape) -> Vec<Placed> {
         let [queries, keys, values] = qkv_offsets(plan_shape);
         let mut places = vec![
@@ -297,8 +297,8 @@ impl PlanShape {
         if size % 8 != 0 || n * all * size > i32::MAX as usize {
             return None;
         }
-        // Plans are for a maximum number of documents and tokens: rounding to powers of two keeps
-        // them few.
+        // A plan is for a maximum number of documents and tokens. Rounding both to powers of two
+        // keeps the number of plans small.
         let length = longest.next_power_of_two().max(64);
         let mut plan_shape = PlanShape {
             documents: lengths.len().next_power_of_two(),
@@ -375,9 +375,9 @@ impl AttentionShape {
     }
 }
 
-/// Workspace bytes of cuDNN's attention plans, forward and backward, on a GPU described by cuDNN's
-/// JSON of device properties under a name; the GPU need not be present. Uses the cached plans for
-/// this name, if any.
+/// Workspace bytes of cuDNN's attention plans, forward and backward, for a GPU that need not be
+/// present. `properties` is cuDNN's JSON of the GPU's device properties; plans cached under `name`
+/// are used.
 ///
 /// # Errors
 ///

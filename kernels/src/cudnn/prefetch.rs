@@ -80,8 +80,8 @@ impl PlanPrefetch {
         }))
     }
 
-    /// Like `begin`, for a GPU described by cuDNN's JSON of device properties under a name; the GPU
-    /// need not be present.
+    /// Like `begin`, for a GPU that need not be present: `properties` is cuDNN's JSON of its device
+    /// properties, and plans are cached under `name`.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Ok(handle) = device::get(self.0) {
-            // SAFETY: retained by `of`.
+            // SAFETY: retained by `new`.
             let _ = unsafe { primary_ctx::release(handle) };
         }
     }

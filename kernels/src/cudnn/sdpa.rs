@@ -269,7 +269,7 @@ impl PlanShape {
         let less = graph.pointwise(Mode::CUDNN_POINTWISE_SUB, &[d_weights, dots], F32)?;
         let d_scores = graph.pointwise(Mode::CUDNN_POINTWISE_MUL, &[less, weights], F32)?;
         let scale = graph.scalar(f32::from_bits(self.scale))?;
-        // In the dtype of the product with the keys.
+        // Computed in the dtype of the later product with the keys.
         let d_scores = graph.pointwise(Mode::CUDNN_POINTWISE_MUL, &[d_scores, scale], BF16)?;
         let transposed = graph.transpose(d_scores, BF16, None)?;
         let gradient = self.key_gradient(&mut graph, [uid::D_KEYS, uid::D_KEYS_EACH], starts[1])?;
@@ -320,8 +320,8 @@ impl PlanShape {
         }
         let per_head = [b, h, s, c];
         let per_head = match self.ragged {
-            // The engine multiplies the starts by the number of query heads per key head; so do
-            // these strides.
+            // The engine multiplies the starts by the number of query heads per key head, so these
+            // strides are multiplied by the same number.
             true => {
                 let [batch, head, row, one] = strides;
                 let strides = [batch * (h / g), head, row * (h / g), one];

@@ -40,8 +40,8 @@ impl<T: Operand> TransformedInput<'_, T> {
     /// The elements `run`, computed by all threads.
     fn part(&self, run: Range<usize>) -> Part<'_, T> {
         match self {
-            Self::Plain(x) => Part::Lying(&x[run]),
-            Self::Gelu(x, width) => Part::Made(gelu::gelu(&x[run], *width)),
+            Self::Plain(x) => Part::Borrowed(&x[run]),
+            Self::Gelu(x, width) => Part::Converted(gelu::gelu(&x[run], *width)),
         }
     }
 }
@@ -68,8 +68,8 @@ impl<T: Operand> RowSource<T> for TransformedInput<'_, T> {
 
 /// Some elements of an input.
 enum Part<'a, T: Operand> {
-    Lying(&'a [T]),
-    Made(Buffer<T>),
+    Borrowed(&'a [T]),
+    Converted(Buffer<T>),
 }
 
 impl<T: Operand> Deref for Part<'_, T> {
@@ -77,8 +77,8 @@ impl<T: Operand> Deref for Part<'_, T> {
 
     fn deref(&self) -> &[T] {
         match self {
-            Self::Lying(x) => x,
-            Self::Made(x) => x,
+            Self::Borrowed(x) => x,
+            Self::Converted(x) => x,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Dense {
         }
     }
 
-    /// The dtype of matrix products.
+    /// The dtype of matmul operands.
     pub fn compute_dtype(&self) -> ComputeDtype {
         self.dtype
     }

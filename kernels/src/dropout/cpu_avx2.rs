@@ -15,7 +15,7 @@ use super::{ADDED, FIRST_FACTOR, SECOND_FACTOR};
 use crate::cpu::lanes_avx2::{LANES, load, store};
 use crate::cpu::number::Number;
 
-/// Columns of the random words that fill a register.
+/// Columns for which one register has random words.
 pub(super) const COLUMNS: usize = 16;
 
 /// The lower 64 bits of a product with a factor.

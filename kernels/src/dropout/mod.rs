@@ -1,9 +1,9 @@
 //! The dropout mask of a projection's input, derived from a number: the same number gives the same
 //! mask.
 //!
-//! The backward pass needs the mask again without storing it, and a resumed run repeats it. The
-//! mask is therefore a pure function of the number, the row and the column, from our own generator
-//! that no dependency can change. Kept elements are not scaled here: `1 / (1 - p)` is part of the
+//! The mask is not stored, but the backward pass needs it again, and a resumed run repeats it. It
+//! is therefore a pure function of the number, the row and the column, from our own generator that
+//! no dependency can change. Kept elements are not scaled here: `1 / (1 - p)` is part of the
 //! adapter's scaling, so that bf16 inputs are not rounded again.
 
 #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Scale of kept elements: the inverse of the exact rounded keep probability, so that the
+    /// Scale of kept elements: the inverse of the keep probability after rounding, so that the
     /// expectation is unchanged.
     pub fn scale(self) -> f32 {
         65536.0 / (65536.0 - f32::from(self.threshold))

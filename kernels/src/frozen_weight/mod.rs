@@ -21,7 +21,7 @@ use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 
 /// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the
-/// device never also holds the f32 values, which are twice as large.
+/// device never has the f32 values, which are twice as large.
 fn dense(values: Vec<f32>, shape: [usize; 2], dtype: ComputeDtype, device: &Device) -> Tensor<2> {
     let data = match dtype {
         ComputeDtype::F32 => TensorData::new(values, shape),
@@ -51,7 +51,7 @@ pub(crate) enum Storage {
 /// Element type that products read; accumulation is always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ComputeDtype {
-    /// 32-bit floats, exact compared with the reference.
+    /// 32-bit floats, as exact as the reference.
     F32,
     /// 16-bit floats with the range of f32: half the memory, and more than twice the speed on
     /// processors with bf16 instructions.
@@ -102,9 +102,9 @@ impl FrozenWeight {
     /// Stores the elements that `fill` writes, row-major `[out, in]`, for products in bf16, in the
     /// same format as [`Self::new`].
     ///
-    /// `fill` gets the index of its first element and a slice to write: parts of the matrix, in any
-    /// order, from all threads. A GPU receives each part as soon as it is filled, so the whole
-    /// matrix is never in host memory.
+    /// `fill` is called for parts of the matrix, in any order, from all threads. It gets the index
+    /// of the part's first element and the slice to write. A GPU receives each part as soon as it
+    /// is filled, so the whole matrix is never in host memory.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl FrozenWeight {
         &self.device
     }
 
-    /// The dtype of matrix products.
+    /// The dtype of matmul operands.
     pub fn compute_dtype(&self) -> ComputeDtype {
         let dtype = match &self.storage {
             Storage::Dense(dense) => dense.dtype(),

@@ -13,8 +13,8 @@ use super::cuda::{Piece, PieceOps as _};
 #[cfg(feature = "cube")]
 use crate::cpu::pool::Buffer;
 
-/// Elements per piece, 8 MiB. Pieces are in memory that the GPU's copy engine reads, and as many
-/// exist as the device's queue has slots. Together they take a few hundred MiB, which all weights
+/// Elements per piece, 8 MiB. Pieces are in memory that the GPU's copy engine reads, and there is
+/// one per slot of the device's queue. Together they take a few hundred MiB, which all weights
 /// reuse.
 #[cfg(feature = "cube")]
 const PIECE: usize = 4 << 20;
@@ -34,7 +34,7 @@ fn fill_parts<E: Send>(
     results.reduce(|| Ok(()), Result::and)
 }
 
-/// Zeros, which are then in the cache when they are overwritten.
+/// Fills the part with zeros, so that it is in the cache when it is overwritten.
 fn zero_fill(part: &mut [MaybeUninit<bf16>]) -> &mut [bf16] {
     part.fill(MaybeUninit::new(bf16::ZERO));
     // SAFETY: all elements were just written.
@@ -61,7 +61,7 @@ pub(super) fn fill_all<E: Send>(
 ///
 /// # Errors
 ///
-/// Same as [`whole`].
+/// Same as [`fill_all`].
 #[cfg(feature = "cube")]
 pub(super) fn on_gpu<E: Send>(
     shape: [usize; 2],

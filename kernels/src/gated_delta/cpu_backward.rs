@@ -1,7 +1,7 @@
 //! Gradients of the gated delta rule on slices.
 //!
 //! A task processes its document once forward, to recompute the state before each chunk, and once
-//! backward, with the gradient of the state after each chunk. Of the forward pass only the inputs
+//! backward, with the gradient of the state after each chunk. Only the inputs of the forward pass
 //! are stored.
 
 use std::mem::MaybeUninit;
@@ -217,8 +217,8 @@ struct ChunkContext<'a> {
 #[derive(Debug)]
 struct Memory<'m> {
     strides: Strides,
-    /// Gradient of the head's outputs, `[CHUNK, value_dim]`; finally decayed from the start of the
-    /// chunk.
+    /// Gradient of the head's outputs, `[CHUNK, value_dim]`; at the end multiplied by the decay
+    /// from the start of the chunk.
     d_output: &'m mut [f32],
     /// Gradient of the updates, then of the right-hand sides of the equations, finally of the
     /// values, `[CHUNK, value_dim]`.
@@ -398,8 +398,8 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// From the gradient of the right-hand sides to the gradients of values, beta and the state's
-    /// values under the keys.
+    /// Computes the gradients of values, beta and the state's values under the keys from the
+    /// gradient of the right-hand sides.
     fn right_side_gradients(&mut self, head: &ValueHead<'_>, m: usize, gates: &mut Gates) {
         let strides = self.strides;
         for i in 0..m {
@@ -414,8 +414,8 @@ impl<'m> Memory<'m> {
         }
     }
 
-    /// From the gradients of the products and of the normalised rows to the gradients of queries
-    /// and keys.
+    /// Computes the gradients of queries and keys from the gradients of the products and of the
+    /// normalised rows.
     fn product_gradients(&mut self, keys: &KeyHead<'_>) {
         let (strides, m) = (self.strides, keys.m);
         let (q, k) = (strides.keys(keys.q, m), strides.keys(keys.k, m));
@@ -478,8 +478,8 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// From the gradients of scores and of the system to the gradients of products, decays and
-    /// beta.
+    /// Computes the gradients of products, decays and beta from the gradients of scores and of the
+    /// system.
     fn decay_gradients(
         memory: &mut Memory<'_>,
         head: &ValueHead<'_>,
@@ -502,7 +502,7 @@ for_each_isa! {
             let d_kk: &mut PerToken = (&mut memory.d_kk[row]).try_into().expect("a row");
             let [mut along, mut shares] = [[0.0; CHUNK]; 2];
             for j in 0..CHUNK {
-                // Selects, because elements above the diagonal are arbitrary.
+                // A select instead of a product, because elements above the diagonal are arbitrary.
                 let d_score = if j <= i { d_scores[j] } else { 0.0 };
                 let d_factor = if j < i { d_system[j] } else { 0.0 };
                 let kk = if j < i { kk[j] } else { 0.0 };

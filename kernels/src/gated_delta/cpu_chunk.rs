@@ -13,8 +13,7 @@ use crate::cpu::sum::sum_of_pairs;
 /// Tokens per chunk.
 pub(super) const CHUNK: usize = 32;
 
-/// Tokens whose equations are solved sequentially; earlier tokens contribute through matrix
-/// products.
+/// Tokens whose equations are solved sequentially; earlier tokens contribute through matmuls.
 const BLOCK: usize = 16;
 
 const SQUARE: usize = CHUNK * CHUNK;

@@ -44,7 +44,7 @@ impl Walk {
         use crate::route::{is_cpu, is_served};
         use burn::tensor::DType;
 
-        // Shared memory holds some columns of a state, which fit every GPU up to this key size.
+        // Up to this key size, some columns of a state fit in the shared memory of every GPU.
         const MOST_KEYS: usize = 256;
         let all = [
             &self.values,

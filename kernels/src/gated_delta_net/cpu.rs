@@ -27,7 +27,7 @@ pub(super) struct Layer<'a> {
 
 /// Inputs of the rule and the norm.
 struct Prepared<T> {
-    /// Before and after the convolution.
+    /// Queries, keys and values before the convolution; `qkv` has them after it.
     raw: Buffer<T>,
     qkv: Buffer<T>,
     log_decay: Buffer<f32>,

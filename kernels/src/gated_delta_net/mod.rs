@@ -23,7 +23,7 @@ pub struct GatedDeltaNet {
     pub heads: DeltaHeads,
     /// Convolution weights of queries, keys and values, `[width, kernel]`, f32.
     pub conv: Tensor<2>,
-    /// Factor of a head's step that gives its log-decay, `[1, value heads]`, f32, below 0.
+    /// Log-decay per unit of a head's step, `[1, value heads]`, f32, below 0.
     pub rate: Tensor<2>,
     /// Added to a head's step before softplus, `[1, value heads]`, f32.
     pub step_bias: Tensor<2>,

@@ -1,8 +1,8 @@
 //! RMSNorm of the queries and keys of each token, before rotary embedding.
 //!
 //! Some families normalise each head, others all queries and all keys of a token: in both cases a
-//! row is split into spans that are normalised separately. The values after them are copied
-//! unchanged, because a single projection computes all three, and they share one gradient.
+//! row is split into spans that are normalised separately. The values, which follow queries and
+//! keys, are copied unchanged: a single projection computes all three, and they share one gradient.
 
 mod backend;
 mod cpu;

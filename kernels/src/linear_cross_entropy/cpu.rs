@@ -266,8 +266,8 @@ impl Softmax {
     }
 }
 
-/// Value subtracted before exponentiating; subtracting a maximum of `-∞` would give NaN instead of
-/// 0.
+/// The value to subtract before exponentiating: the maximum, or 0 if it is `-∞`, because
+/// subtracting `-∞` would give NaN.
 #[inline(always)]
 fn finite(maximum: f32) -> f32 {
     if maximum == f32::NEG_INFINITY {

@@ -124,7 +124,7 @@ pub struct StackedAdapter {
     packed: PackedAdapter,
 }
 
-/// The factors packed for the CPU's products, in either dtype, once needed.
+/// The factors in either dtype, packed for the CPU's products when first needed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PackedAdapter {
     f32: Arc<PackedFactors<f32>>,
@@ -182,12 +182,12 @@ impl StackedAdapter {
         }
     }
 
-    /// Adds the `factors` cast to the dtype that products read: once for all stacks instead of in
-    /// each of them. Without autodiff.
+    /// Sets the factors already cast to the dtype that products read, so that one cast serves all
+    /// stacks. `rounded` must not be under autodiff.
     ///
     /// # Panics
     ///
-    /// If their number does not match the layout: a bug of the caller.
+    /// If the number of elements does not match the layout: a bug of the caller.
     #[must_use]
     pub fn with_rounded(self, rounded: Tensor<1>) -> Self {
         assert_eq!(
@@ -231,11 +231,11 @@ impl StackedAdapter {
     }
 
     /// Merges the adapters of all layers into one adapter of the concatenated output, so that two
-    /// products compute it: all A are stacked, and the B form a block-diagonal matrix. Rows of layers
-    /// without an adapter are zero.
+    /// products compute it: all A are stacked, and the B form a block-diagonal matrix. Rows of
+    /// layers without an adapter are zero.
     ///
-    /// For inference only, where wider products of few rows take no longer: factors are cast to
-    /// `dtype`. `None` if the layers have different scalings, or magnitudes.
+    /// For inference only: factors are cast to `dtype`, and for few rows, wider products take no
+    /// longer. `None` if the layers have different scalings, or magnitudes.
     pub(super) fn combined(&self, dtype: DType) -> Option<Self> {
         let layout = &self.layout;
         let scaling = layout.parts.first()?.scaling;

@@ -65,7 +65,7 @@ impl<T: Operand> PackedFactors<T> {
     pub(crate) fn forward(&self, factors: Factors<'_>) -> Arc<ForwardPanels<T>> {
         let pack = || (factors.scales(), Arc::new(factors.forward()));
         let cached = self.passes(factors).forward.get_or_init(pack);
-        // The dropout rate differs from the first pass, so nothing can be shared.
+        // If the dropout rate differs from the first pass, its panels cannot be shared.
         if cached.0 == factors.scales() {
             cached.1.clone()
         } else {
@@ -76,7 +76,7 @@ impl<T: Operand> PackedFactors<T> {
     pub(crate) fn backward(&self, factors: Factors<'_>) -> Arc<BackwardPanels<T>> {
         let pack = || (factors.scales(), Arc::new(factors.backward()));
         let cached = self.passes(factors).backward.get_or_init(pack);
-        // The dropout rate differs from the first pass, so nothing can be shared.
+        // If the dropout rate differs from the first pass, its panels cannot be shared.
         if cached.0 == factors.scales() {
             cached.1.clone()
         } else {

@@ -51,9 +51,9 @@ pub struct StackedLinear {
 }
 
 impl StackedLinear {
-    /// The same layers with a single adapter of the whole output, for inference: few rows need fewer
-    /// products. Returns the layers unchanged on the CPU, where adapters are not separate products,
-    /// and if the layers have different scalings or magnitudes.
+    /// The same layers with a single adapter of the whole output, for inference: with few rows,
+    /// fewer products are faster. Returns the layers unchanged on the CPU, where adapters are not
+    /// separate products, and if the layers have different scalings or magnitudes.
     #[must_use]
     pub fn with_combined_adapter(&self) -> Self {
         let dtype = self.weight.compute_dtype().dtype();

@@ -21,7 +21,7 @@ enum State {
     /// No backward pass will take a gradient.
     #[default]
     Unclaimed,
-    /// The backward pass of the reading stack is still to come.
+    /// The backward pass of the reading stack has not run yet.
     Claimed,
     Deposited(Box<dyn Any + Send>),
     /// That backward pass has run.

@@ -58,8 +58,8 @@ pub(super) fn rotate<T: Number>(
     }
 }
 
-/// Rotates rows with an instruction set: from, to, width and rotated elements of a row, tables,
-/// sign.
+/// Rotates rows with one instruction set. Arguments: from, to, the width and the rotated elements
+/// of a row, tables, sign.
 #[cfg(target_arch = "x86_64")]
 type RotateRows<T> = unsafe fn(*const T, *mut T, [usize; 2], Tables<'_>, f32);
 

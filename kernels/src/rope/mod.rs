@@ -59,7 +59,7 @@ impl RopeTable {
     ) -> Self {
         let values = Self::values(position_ids, half, inverse_frequencies, attention_scaling);
         let shape = [position_ids.len(), 1, half];
-        // A contiguous table on a GPU, so that it can be overwritten in place.
+        // On a GPU the table must be contiguous, so that it can be overwritten in place.
         let table = |values: Vec<f32>| {
             let n = values.len();
             if n == 0 {
@@ -203,7 +203,7 @@ pub fn rope(qkv: Tensor<3>, table: &RopeTable, rotated_heads: usize) -> Tensor<3
 /// The heads to rotate, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// The first heads, this many.
+    /// Number of heads to rotate, starting with the first.
     pub(crate) heads: usize,
     pub(crate) direction: Direction,
 }

@@ -23,8 +23,8 @@ pub(crate) fn compare_rms_norm(
     let x = numbers.cpu_tensor([n, d]).mul_scalar(2.0);
     let weight = numbers.cpu_tensor([d]);
     let dy = numbers.cpu_tensor([n, d]).cast(output);
-    // The gradient of a norm of one element is eps / (x² + eps)^1.5 times it: with a small epsilon
-    // it is only rounding error.
+    // The derivative of a norm of one element is eps / (x² + eps)^1.5. With a small epsilon it is
+    // only rounding error.
     let eps = if d == 1 { 1.0 } else { 1e-5 };
     let run = |norm: Norm, x: Tensor<2>, weight: &Tensor<1>| norm(x, weight, eps, output);
     let placed = backend.place(&weight);
@@ -46,7 +46,7 @@ pub(crate) fn rms_norms(backend: &TestBackend, shapes: &[[usize; 2]]) {
     }
 }
 
-/// Gates of `[n, 2 f]`, which are up to `factor`.
+/// Gates of `[n, 2 f]`, with values up to `factor`.
 pub(crate) fn gates(
     backend: &TestBackend,
     [ours, reference]: [Gate; 2],
@@ -148,7 +148,7 @@ pub(crate) fn ropes(backend: &TestBackend, cases: &[([usize; 3], [usize; 2])]) {
     }
 }
 
-/// Rows of `[n, d]`; the results are bitwise those of the reference.
+/// Selects rows of `[n, d]`; the results must equal the reference bit for bit.
 pub(crate) fn selected_rows(backend: &TestBackend, cases: &[([usize; 2], Vec<u32>)]) {
     let mut numbers = Numbers::new(91);
     for &dtype in backend.dtypes {

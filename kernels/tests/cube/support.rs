@@ -94,7 +94,7 @@ pub(crate) fn differentiate<const D: usize, const E: usize>(
     [values(y.inner()), values(gradient)]
 }
 
-/// Compares values and gradients, of the device first.
+/// Compares values and gradients; `ours` are from the device.
 pub(crate) fn assert_both_near(name: &str, ours: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) {
     assert_near(name, &ours[0], &expected[0]);
     assert_near(&format!("{name}, gradient"), &ours[1], &expected[1]);

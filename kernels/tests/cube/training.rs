@@ -39,7 +39,7 @@ fn frozen_in(compute: ComputeDtype, weight: &Tensor<2>, device: &Device) -> Froz
     FrozenWeight::new(values(weight.clone()), weight.dims(), compute, device)
 }
 
-/// Layers with a common input; those with a rank are adapted; plus the optional arguments.
+/// Layers with a common input, and the optional arguments. Layers with a rank are adapted.
 struct Stack<'a> {
     n: usize,
     inputs: usize,
@@ -244,8 +244,8 @@ fn a_shared_gradient_equals_the_sum_by_autodiff() {
     assert_near_in("dx", DType::BF16, &ours, &expected);
 }
 
-/// Gradients written to their destination; the gradient of a stack with separate products; of
-/// factors that are used twice; and of one with an unaligned destination.
+/// Covers gradients written to their destination, a stack with separate products, factors that are
+/// used twice, and an unaligned destination.
 #[cfg(feature = "cuda")]
 #[test]
 fn gradients_written_to_the_flat_buffer_equal_copied_ones() {

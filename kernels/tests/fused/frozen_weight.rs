@@ -18,7 +18,7 @@ fn the_first_failed_part_is_the_error() {
     let shape = [300, 2051];
     let refused = |start: usize, _: &mut [bf16]| if start == 0 { Ok(()) } else { Err(start) };
     let error = FrozenWeight::from_fill(shape, &test_device(), refused).expect_err("a part fails");
-    // Independent of which thread runs first.
+    // The error does not depend on which thread runs first.
     assert!((1..300 * 2051).contains(&error));
     let again = FrozenWeight::from_fill(shape, &test_device(), refused);
     assert_eq!(again.expect_err("a part fails"), error);

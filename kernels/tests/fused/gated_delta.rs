@@ -255,7 +255,7 @@ fn nan_reaches_its_dependents_and_no_other_document() {
     for (t, row) in y.chunks_exact(row).enumerate() {
         let is_nan = row.iter().all(|value| value.is_nan());
         let is_finite = row.iter().all(|value| value.is_finite());
-        // In chunks, earlier tokens of the same document multiply it by zero.
+        // In chunks, earlier tokens of the same document multiply the bad value by zero.
         assert!(
             if t < 40 { is_finite } else { t < 50 || is_nan },
             "token {t}"

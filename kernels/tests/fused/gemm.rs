@@ -1,4 +1,4 @@
-//! Matrix products against sums in f64.
+//! Matmuls against sums in f64.
 
 use tooltune_kernels::cpu::matrix::Matrix;
 use tooltune_kernels::cpu::product::product;

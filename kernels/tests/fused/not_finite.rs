@@ -1,5 +1,5 @@
-//! Non-finite values: values and gradients of an operation are finite exactly where those of its
-//! reference are.
+//! Non-finite values: an operation and its reference have finite values and gradients in exactly
+//! the same elements.
 
 use burn::tensor::{DType, Tensor, TensorData, activation};
 use tooltune_kernels::attention::{self, Columns, attention, decode};
@@ -141,11 +141,11 @@ fn lora_linear_is_not_finite_exactly_where_the_reference_is() {
 fn may_layer_differ(kind: Kind, input: &str, result: &str) -> May {
     match (input, result) {
         // The adapters of a stack are one product, in which each multiplies the low-rank values of
-        // the others by zero; in bf16, so does a layer of odd width with the next layer's first
-        // gradient.
+        // the others by zero. In bf16, a layer of odd width also multiplies the next layer's first
+        // gradient by zero.
         ("factors", "y") | ("dy", "factors") => May::Spread,
         // Dropped elements are not read, whereas the reference multiplies them by 0. The value
-        // shows them anyway: layers read all of their input, and low-rank values all of A.
+        // shows them anyway: layers read all of their input, and low-rank values read all of A.
         ("x", "factors") | ("factors", "dx") if kind == Kind::Dropped => May::LeaveOut,
         _ => May::Not,
     }
@@ -326,8 +326,8 @@ fn attention_is_not_finite_exactly_where_the_reference_is() {
                 (&qkv, &dy),
                 &|qkv| attention(qkv, h, &documents, causality),
                 &|qkv| attention::reference::attention(qkv, h, &documents, causality),
-                // The reference multiplies later tokens by a probability of 0 in the whole
-                // document; tiles do so only within themselves.
+                // The reference multiplies later tokens of the whole document by a probability of
+                // 0; tiles do so only for tokens within the tile.
                 &|result| match (causality, result) {
                     (Causality::Bidirectional, _) => May::Not,
                     (Causality::Causal | Causality::Sliding(_), "y") => May::LeaveOut,

@@ -11,8 +11,8 @@
 //! A run that generates the rows of an earlier run again starts with the sub-graphs of these rows.
 //!
 //! API calls are stored in the journal like replies, and each call is made once per folder, even if
-//! several edges and tasks need it. Invented values are sampled, so that edges and tasks with the
-//! same API get different ones; all other requests use temperature 0.
+//! several edges and tasks need it. Values that the model makes up are sampled, so that edges and
+//! tasks with the same API get different ones; all other requests use temperature 0.
 //!
 //! # Source
 //!

@@ -40,7 +40,7 @@ pub struct GoatOptions {
     pub shares: SplitShares,
     /// Seed of all draws.
     pub seed: u64,
-    /// Temperature for invented values.
+    /// Temperature for values that the model makes up.
     pub temperature: f64,
     /// Maximum number of characters of a result in a prompt.
     pub output_limit: usize,
@@ -108,7 +108,7 @@ pub(super) fn catalogue_of(options: &GoatOptions) -> Result<ApiCatalogue, Pipeli
     Ok(ApiCatalogue::new(documents)?)
 }
 
-/// Rejects unknown tools, and holding out all tools.
+/// Rejects unknown tools, and a list that holds out all tools.
 pub(super) fn check_held_out(
     hold_out: &[String],
     catalogue: &ApiCatalogue,

@@ -129,8 +129,8 @@ fn is_same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The path, and which of several values: `results[].id` with `first` or `last`, otherwise
-/// `results[2].id`.
+/// The path to a value, and which value it means if there are several: `results[].id` with `first`
+/// or `last`, otherwise `results[2].id`.
 fn path_and_pick(steps: &[Step<'_>]) -> (String, String) {
     let items: Vec<(usize, usize)> = steps
         .iter()

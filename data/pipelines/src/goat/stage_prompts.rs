@@ -254,7 +254,7 @@ pub(super) fn parse_verdict(text: &str) -> Result<Verdict, String> {
     })
 }
 
-/// Why a call's result is unusable, if it is.
+/// The reason why a call's result is unusable; `None` if it is usable.
 pub(super) fn unusable_reason(result: &CallResult) -> Option<(&'static str, String)> {
     match &result.exception {
         Some(exception) => Some(("failed", exception.clone())),

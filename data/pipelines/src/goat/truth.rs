@@ -38,18 +38,18 @@ pub struct EdgeScores {
     pub n_edges: usize,
     /// Number of these edges with known truth.
     pub n_labelled: usize,
-    /// Number of these edges that hold.
+    /// Number of these labelled edges that hold.
     pub n_true: usize,
-    /// Fraction of the edges with known truth that hold.
+    /// Fraction of the labelled edges that hold.
     pub precision: Option<f64>,
-    /// Fraction of all edges that hold that the stage kept.
+    /// Fraction of all edges known to hold that the stage kept.
     pub recall: Option<f64>,
 }
 
 impl EdgeTruth {
     /// Reads edges with known truth as JSON Lines, in the format of the stages. A line with `holds`
-    /// false is an edge that does not hold. If a file has such lines, edges that it does not list
-    /// are ignored; otherwise they do not hold.
+    /// false is an edge that does not hold. In a file with such lines, unlisted edges are ignored;
+    /// in a file without them, unlisted edges do not hold.
     ///
     /// # Errors
     ///

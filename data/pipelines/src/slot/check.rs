@@ -81,7 +81,7 @@ fn validate(pair: WrittenPair) -> Result<CheckedRow, PairFault> {
         };
     }
     // Undeclared keys are rejected unless the schema allows them, because training would require
-    // them without naming them.
+    // keys that the schema does not name.
     let closed = BoundedValidator::new(&declared_keys(&json_schema));
     if let Some(gold_fault) = closed.ok().and_then(|closed| closed.first_fault(&gold)) {
         let detail = format!("{}: {}", gold_fault.place, gold_fault.reason);

@@ -12,7 +12,8 @@ pub(super) const TABLE: &str = include_str!("dimensions.toml");
 ///
 /// # Source
 ///
-/// SLOT, appendix D.2: 30, 10, 10, 40 and 10 values, of which it names some; these are our own.
+/// SLOT, appendix D.2: 30, 10, 10, 40 and 10 values. The paper names only some of them, so these
+/// values are our own.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dimensions {

@@ -26,8 +26,8 @@ impl MetricNaming<'_> {
         (self.facts.greater_is_better)(&name.name) == Some(false)
     }
 
-    /// Counts are not metrics, so only their key is shown.
-    fn group_digits(key: &str) -> Name {
+    /// The name of a count. Counts are not metrics, so only their key is shown.
+    fn count_name(key: &str) -> Name {
         Name {
             name: key.replace('_', " "),
             plain_name: None,
@@ -106,7 +106,7 @@ pub(super) fn metric_table(
             let entry = find_entry(measures, name)?;
             Some(format!(
                 "{}: {}",
-                MetricNaming::group_digits(name).name,
+                MetricNaming::count_name(name).name,
                 value_text(entry)
             ))
         };
@@ -127,7 +127,7 @@ pub(super) fn metric_table(
         };
         let row_name = match is_of_suite {
             true => naming.metric(name),
-            false => MetricNaming::group_digits(name),
+            false => MetricNaming::count_name(name),
         };
         let values = results.iter();
         let values = values.map(|(_, measures, _)| find_entry(measures, name)?.number());
@@ -275,7 +275,7 @@ pub(super) fn group_table(
                 });
                 match is_metric {
                     true => naming.metric(metric),
-                    false => MetricNaming::group_digits(metric),
+                    false => MetricNaming::count_name(metric),
                 }
             })
             .collect(),

@@ -67,7 +67,7 @@ pub(super) fn generate(options: &GoatSynthOptions) -> Result<Vec<Trajectory>, Go
 struct Generator {
     executor: GoatExecutor,
     split: GoatSplit,
-    /// Sets that may still give a row, by size.
+    /// Sets that may still produce a row, by size.
     remaining_sets: BTreeMap<usize, VecDeque<Vec<usize>>>,
     random: SeededRandom,
     queries: BTreeSet<String>,

@@ -22,9 +22,9 @@ pub enum E2eRows {
     /// test 1,847.
     OnePerMeaning,
     /// Lines whose text mentions every attribute, because crowd workers omitted some. A value must
-    /// occur in the text; for rating, price and family friendliness, one of the usual words must
-    /// occur, in any case. This rule errs on the side of keeping lines: `moderately` also counts as
-    /// a word about ratings.
+    /// occur in the text; for rating, price and family friendliness, one of the usual words is
+    /// enough, in upper or lower case. This rule errs on the side of keeping lines: `moderately`
+    /// also counts as a word about ratings.
     Mentioned,
 }
 

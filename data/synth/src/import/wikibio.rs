@@ -32,7 +32,7 @@ const NONE: &str = "<none>";
 ///
 /// # Source
 ///
-/// SLOT, appendix D.1; the format is the one of the original WikiBio release.
+/// SLOT, appendix D.1; the files have the format of the original WikiBio release.
 pub fn import_wikibio(box_path: &Path, text_path: &Path) -> Result<Imported, ImportError> {
     let (boxes, texts) = (read_text(box_path)?, read_text(text_path)?);
     let (n_boxes, n_texts) = (boxes.lines().count(), texts.lines().count());

@@ -16,7 +16,7 @@ pub(crate) struct PanelLayout {
     pub(crate) half: usize,
 }
 
-/// The words of a panel and their layout.
+/// A panel's words and their layout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PanelWords {
     pub(crate) words: *const u32,

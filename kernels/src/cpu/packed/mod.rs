@@ -1,8 +1,7 @@
-//! Matrix products with a right operand that is packed once and used many times, accumulated in
-//! f32.
+//! Matmuls with a right operand that is packed once and used many times, accumulated in f32.
 //!
-//! A word of a panel holds as many depths as one instruction multiplies: a pair of bf16, or one
-//! f32. Everything else is the same for both, and is written once, generic over
+//! A word of a panel has the depths that one instruction multiplies: a pair of bf16, or one f32.
+//! Everything else is the same for both, and is written once, generic over
 //! [`Operand`](operand::Operand).
 
 pub(crate) mod convert;

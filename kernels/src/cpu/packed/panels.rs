@@ -84,10 +84,10 @@ pub(crate) struct Panels<T> {
 /// The lines of one panel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panel {
-    /// Missing columns are zero.
+    /// The words; missing columns are zero.
     pub(crate) words: *const u32,
     pub(crate) layout: PanelLayout,
-    /// Index of the first word of the depth that the panel stores.
+    /// Index along the depth of the first word that the panel stores.
     pub(crate) first_word: usize,
     /// Number of lines.
     pub(crate) n_words: usize,
@@ -101,7 +101,8 @@ fn pack_column_word<T: Operand>(p: usize, depth: usize, element: impl Fn(usize) 
     })
 }
 
-/// Words of the first and last depth of a line; the same word if it holds a single depth.
+/// Packs the elements of a line's first and last depth into words; both are the same if a word has
+/// a single depth.
 #[inline(always)]
 fn fill_line<T: Operand>(line: &mut [u32; COLUMNS], low: &[T], high: &[T]) {
     for ((to, &low), &high) in line.iter_mut().zip(low).zip(high) {
@@ -129,7 +130,7 @@ for_each_isa! {
                     *to = pack_column_word(p, depth, |p| matrix[p * stride + column]);
                 }
             } else if held.len() == COLUMNS {
-                // A column count known at compile time becomes whole registers.
+                // With a column count known at compile time, the loop becomes whole registers.
                 fill_line(&mut line, &matrix[first..][..COLUMNS], &matrix[last..][..COLUMNS]);
             } else {
                 let n = held.len();
@@ -462,7 +463,8 @@ impl Panels<f32> {
     ///
     /// # Panics
     ///
-    /// If neither its rows nor its columns are contiguous; no view is created like this.
+    /// If neither its rows nor its columns are contiguous; no constructor of [`Matrix`] creates
+    /// such a view.
     pub(crate) fn from_matrix(matrix: Matrix<'_>) -> Self {
         let [depth, columns] = [matrix.rows(), matrix.columns()];
         if matrix.column_stride() == 1 {

@@ -27,13 +27,13 @@ use crate::cpu::shared::Shared;
 const BLOCK_BYTES: usize = 512 << 10;
 /// Words of the depth that are multiplied at a time, if C is f32.
 const CHUNK_WORDS: usize = 768;
-/// Words of the depth from which a non-f32 C is first accumulated in f32, for unconverted and for
-/// widened rows; a block of the same number of widened rows takes twice the memory.
+/// Depth in words at which a non-f32 C is first accumulated in f32: one limit for unconverted rows,
+/// one for widened rows, whose blocks take twice the memory.
 const DEEP_WORDS: usize = 3072;
 const DEEP_WIDENED: usize = 2048;
 /// Up to this number of rows (decoding), threads split the panels instead of the rows.
 const FEW_ROWS: usize = 4 * ROWS;
-/// Up to this number of rows they are not widened: memory is slower than pair instructions.
+/// Up to this number, rows are not widened: memory is slower than pair instructions.
 const FEW_WIDENED: usize = 4;
 /// For a block that is read in place: its rows, and the words multiplied at a time. Larger chunks
 /// need fewer passes over C.
@@ -62,7 +62,7 @@ impl<'a, T: Operand> Term<'a, T> {
     ///
     /// # Panics
     ///
-    /// If they do not start at a word boundary: a bug of the caller.
+    /// If `depths` does not start at a word boundary: a bug of the caller.
     pub(crate) fn of_depths(left: Rows<'a, T>, right: &'a Panels<T>, depths: Range<usize>) -> Self {
         assert!(depths.start.is_multiple_of(T::DEPTHS) && depths.end <= right.depth());
         let words = depths.start / T::DEPTHS..depths.end.div_ceil(T::DEPTHS);
@@ -98,7 +98,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The elements to which the sum is added.
+    /// An output to whose elements the sum is added.
     pub(crate) fn sums(to: &'a mut [f32], stride: usize) -> Self {
         Self {
             adds: true,
@@ -254,9 +254,8 @@ impl<T: Operand> Sum<'_, T> {
             }
             // Few rows are read only once or twice, so they are read in place.
             let most = if T::widens() { FEW_WIDENED } else { FEW_ROWS };
-            // Decided by the number of all panels: each thread has fewer of them with more threads,
-            // and widened strips affect the rounding, which must not depend on the number of
-            // threads.
+            // Decided by the number of all panels, not of the panels of this thread: widened strips
+            // affect the rounding, which must not depend on the number of threads.
             let is_little = n <= most || self.panels().len() < MANY_PANELS;
             let mut rows = pieces.iter().map(|piece| piece.term.left);
             if rows.all(|rows| rows.is_in_place() || is_little && rows.has_words()) {
@@ -433,7 +432,7 @@ pub(crate) trait RowSource<T>: Sync {
     /// Number of rows of `width` elements.
     fn len(&self, width: usize) -> usize;
 
-    /// Calls `work` with the elements `run` of all rows, which are stored consecutively.
+    /// Calls `work` with the elements `run`; the rows are stored consecutively.
     fn with_numbers<R>(&self, run: Range<usize>, work: impl FnOnce(&[T]) -> R) -> R;
 }
 
@@ -479,7 +478,7 @@ pub(crate) fn rows_times_panels<T: Operand, O: Operand>(
     }
 }
 
-/// Calls `work` with blocks of rows and how their sums are distributed.
+/// Calls `work` with each block of rows and the distribution of its sum.
 ///
 /// Many rows are split into blocks of about equal size, one thread each; few rows are a single
 /// block, whose panels the threads split. `T` and `O` are the element types of operands and output.

@@ -19,7 +19,7 @@ pub(crate) struct Rows<'a, T> {
 }
 
 impl<'a, T: Operand> Rows<'a, T> {
-    /// Rows that start at element `first` of rows of `stride` elements.
+    /// Rows of `stride` elements, each used from its element `first`.
     pub(crate) fn new(values: &'a [T], stride: usize, first: usize) -> Self {
         let n = values.len().checked_div(stride).unwrap_or(0);
         Self {
@@ -31,8 +31,8 @@ impl<'a, T: Operand> Rows<'a, T> {
         }
     }
 
-    /// The transpose: columns of rows of `stride` elements, used as rows. `values` must contain all
-    /// depths of whole words.
+    /// The transpose: `columns` of rows of `stride` elements become the rows. `values` must contain
+    /// all depths of whole words.
     pub(crate) fn of_columns(values: &'a [T], stride: usize, columns: Range<usize>) -> Self {
         Self {
             values,

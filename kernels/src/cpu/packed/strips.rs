@@ -26,8 +26,8 @@ pub(crate) struct StripRows<T> {
     pub(crate) words: usize,
 }
 
-/// Strips that are packed together if rows are contiguous along their index: more would map to the
-/// same few L1 cache sets, fewer would read less than a cache line of each depth.
+/// Strips that are packed together if rows are contiguous along their index. More strips would map
+/// to the same few L1 cache sets; fewer would read less than a cache line of each depth.
 #[cfg(target_arch = "x86_64")]
 const COLUMN_STRIPS: usize = 6;
 
@@ -352,7 +352,7 @@ pub(super) mod avx512 {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match (rows.rows, rows.words - p >= 16) {
-                // A row count known at compile time keeps them in registers.
+                // A row count known at compile time keeps the rows in registers.
                 (ROWS, true) => words::<T, ROWS, true>(rows, p),
                 (ROWS, false) => words::<T, ROWS, false>(rows, p),
                 _ => words::<T, 16, false>(rows, p),
@@ -404,7 +404,7 @@ mod tests {
 
     use super::{Operand, ROWS, StripRows, pack_all};
 
-    /// Every word of every row is where a tile reads it, for all instruction sets.
+    /// Checks that every word of every row is where a tile reads it, for all instruction sets.
     fn compare<T: Operand>() {
         for (n, words, gap) in [
             (1, 1, 0),

@@ -149,8 +149,8 @@ impl NextLines {
         Self { number, n_tiles }
     }
 
-    /// The share of the next tile, which reads `words` lines (or their first halves) starting at
-    /// `lines`: the first byte, and the bytes per depth.
+    /// The share of the next tile: its first byte, and the bytes per depth. The tile reads `words`
+    /// lines, or their first halves, starting at `lines`.
     #[inline(always)]
     pub(super) fn share(
         self,

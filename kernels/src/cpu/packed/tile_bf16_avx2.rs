@@ -190,8 +190,8 @@ unsafe fn add_strip<const MR: usize, const V: usize>(
     }
 }
 
-/// Loads eight words of a panel line. Each half is loaded separately, even if the compiler would
-/// keep the register: the accumulators occupy all registers but four.
+/// Loads eight words of a panel line. The read is volatile, so that each half is loaded separately:
+/// the compiler would otherwise keep the register, but the accumulators occupy all except four.
 ///
 /// # Safety
 ///

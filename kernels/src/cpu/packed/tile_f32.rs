@@ -47,8 +47,8 @@ pub(super) fn multiplies_lines() -> bool {
     with_tile!([ROWS, COLUMNS], has_lines())
 }
 
-/// See [`Operand::reads_in_place`](super::operand::Operand::reads_in_place): measured with AVX2,
-/// whose tiles would read only half of each 12-row strip line.
+/// True with AVX2, as measured: its tiles would read only half of each 12-row line of a strip. See
+/// [`Operand::reads_in_place`](super::operand::Operand::reads_in_place).
 pub(super) fn reads_in_place() -> bool {
     #[cfg(target_arch = "x86_64")]
     return Isa::detect() == Isa::Avx2;

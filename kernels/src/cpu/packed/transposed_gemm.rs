@@ -1,7 +1,7 @@
 //! Products over tokens: `C = Lᵀ X` with a narrow L, for the gradients of LoRA factors.
 //!
-//! X is read in place, with as many tokens at a time as a word of L holds; L is small and packed
-//! into such words. Threads split the columns of C, never the tokens.
+//! X is read in place; L is small and packed into words of one or two tokens, which are multiplied
+//! at a time. Threads split the columns of C, never the tokens.
 
 use rayon::prelude::*;
 
