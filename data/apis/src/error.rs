@@ -102,7 +102,7 @@ pub enum ToolsError {
 
     /// Two documents with different text have the same id.
     #[error(
-        "id {id:?} is used for two different documents; give each document its own id, or both the same text"
+        "id {id:?} is used for two different documents; give each document its own id, or give both the same text"
     )]
     TwoTexts {
         /// The id.

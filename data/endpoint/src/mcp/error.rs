@@ -15,7 +15,7 @@ pub enum McpError {
 
     /// A required environment variable is not set.
     #[error(
-        "the MCP server needs the environment variable {variable}, which is not set or empty; set it"
+        "the MCP server needs the environment variable {variable}, which is unset or empty; set it"
     )]
     MissingVariable {
         /// The variable.

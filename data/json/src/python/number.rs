@@ -40,7 +40,7 @@ pub enum NumberError {
     #[error("the function has no real value for this argument")]
     Domain,
     /// `TypeError`: an integer was expected.
-    #[error("an integer was expected")]
+    #[error("expected an integer")]
     NotInteger,
 }
 

@@ -107,7 +107,7 @@ pub enum PairedError {
     NoSamples,
     /// No sample of a set has a weight, so its mean is undefined.
     #[error(
-        "all weights of the {set} scores are 0; provide at least one sample with a positive weight"
+        "all weights in the {set} set of scores are 0; provide at least one sample with a positive weight"
     )]
     NothingCounts {
         /// `first` or `second`.
@@ -117,7 +117,7 @@ pub enum PairedError {
     #[error("n_resamples is 0; set it to at least 1, preferably 1000 or more")]
     NoResamples,
     /// A sample occurs more than once in a set.
-    #[error("the {set} scores contain {id:?} more than once; provide one score per sample")]
+    #[error("the {set} set of scores has {id:?} more than once; provide one score per sample")]
     Repeated {
         /// `first` or `second`.
         set: &'static str,
@@ -126,7 +126,7 @@ pub enum PairedError {
     },
     /// A score is NaN or infinite.
     #[error(
-        "the {set} score of {id:?} is {score}; provide a finite number, or remove the sample from both sets"
+        "the score of {id:?} in the {set} set is {score}; provide a finite number, or remove the sample from both sets"
     )]
     NotFinite {
         /// `first` or `second`.
@@ -138,7 +138,7 @@ pub enum PairedError {
     },
     /// The sets contain different samples.
     #[error(
-        "{n} samples are only in the {present} scores ({ids}); score both systems on the same rows, or keep only the samples that both have"
+        "{n} samples are only in the {present} set of scores ({ids}); score both systems on the same rows, or keep only the samples that both have"
     )]
     OtherSamples {
         /// The set that contains them: `first` or `second`.
