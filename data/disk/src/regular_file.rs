@@ -174,10 +174,10 @@ pub fn read_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
 /// - It cannot be opened.
 /// - It is a symbolic link or not a regular file; see [`NotRegular`].
 pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    check_own(path)?;
+    check_own_file(path)?;
     let file = without_links(options).open(path);
     // Another file may have taken the name in the meantime.
-    let file = file.map_err(|error| check_own(path).err().unwrap_or(error))?;
+    let file = file.map_err(|error| check_own_file(path).err().unwrap_or(error))?;
     check_is_file(&file.metadata()?)?;
     Ok(file)
 }
@@ -187,7 +187,7 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// # Errors
 ///
 /// As for [`open_own`].
-pub fn open_own_to_read(path: &Path) -> io::Result<File> {
+pub fn open_own_file_to_read(path: &Path) -> io::Result<File> {
     open_own(path, OpenOptions::new().read(true))
 }
 
@@ -196,11 +196,11 @@ pub fn open_own_to_read(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// As for [`open_own`] and [`read`].
-pub fn read_own_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
-    if !is_own_there(path)? {
+pub fn read_own_file_if_exists(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
+    if !own_file_exists(path)? {
         return Ok(None);
     }
-    read_opened(open_own_to_read(path)?, limit).map(Some)
+    read_opened(open_own_file_to_read(path)?, limit).map(Some)
 }
 
 /// Whether there is a regular file, not a link, with this name.
@@ -208,7 +208,7 @@ pub fn read_own_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>
 /// # Errors
 ///
 /// The path is not a regular file, see [`NotRegular`], or the system refuses to inspect it.
-pub fn is_own_there(path: &Path) -> io::Result<bool> {
+pub fn own_file_exists(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Err(not_regular("a symbolic link")),
         Ok(metadata) => check_is_file(&metadata).map(|()| true),
@@ -217,8 +217,8 @@ pub fn is_own_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn check_own(path: &Path) -> io::Result<()> {
-    is_own_there(path).map(drop)
+fn check_own_file(path: &Path) -> io::Result<()> {
+    own_file_exists(path).map(drop)
 }
 
 /// Whether an error means that the path does not exist, including paths with a file as a folder.
@@ -388,7 +388,7 @@ mod tests {
         open_own(&journal, &mut to_write).expect("a new file");
         open_own(&journal, &mut to_write).expect("the same file");
         assert_eq!(
-            read_own_if_there(&journal, at_most(9)).expect("read"),
+            read_own_file_if_exists(&journal, at_most(9)).expect("read"),
             Some(Vec::new())
         );
         let link = dir.path().join("link");
@@ -400,8 +400,8 @@ mod tests {
         for (path, kind) in refused {
             for error in [
                 open_own(&path, &mut to_write).map(drop),
-                read_own_if_there(&path, at_most(9)).map(drop),
-                is_own_there(&path).map(drop),
+                read_own_file_if_exists(&path, at_most(9)).map(drop),
+                own_file_exists(&path).map(drop),
             ] {
                 let error = error.expect_err(kind).to_string();
                 assert!(error.contains(kind), "{}: {error}", path.display());
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).expect("read"), "precious");
         let absent = dir.path().join("absent");
         assert_eq!(
-            read_own_if_there(&absent, at_most(9)).expect("absence"),
+            read_own_file_if_exists(&absent, at_most(9)).expect("absence"),
             None
         );
     }

@@ -65,7 +65,7 @@ impl Journal {
     pub fn open(dir: &Path, evaluation: &str) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let exists = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let exists = regular_file::own_file_exists(&path).map_err(Error::io(&path, "read"))?;
         let completions = if exists {
             read(&path, evaluation)?
         } else {
@@ -194,7 +194,7 @@ fn prefix(digest: &str) -> &str {
 /// The file cannot be read.
 pub fn n_texts(dir: &Path) -> Result<Option<usize>, Error> {
     let path = dir.join(JOURNAL_FILE);
-    let file = match regular_file::open_own_to_read(&path) {
+    let file = match regular_file::open_own_file_to_read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(Error::io(&path, "read"))?,
     };
@@ -240,7 +240,7 @@ fn line<T: Serialize>(path: &Path, line: &T) -> Result<Vec<u8>, Error> {
 
 fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Error> {
     let unreadable = || Error::io(path, "read");
-    let file = regular_file::open_own_to_read(path);
+    let file = regular_file::open_own_file_to_read(path);
     let mut lines = BufReader::new(file.map_err(unreadable())?);
     let mut bytes = Vec::new();
     let mut completions = HashMap::new();

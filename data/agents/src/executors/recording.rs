@@ -129,7 +129,7 @@ impl Executor for RecordingExecutor {
 
 /// Opens the file for appending after its last complete line.
 fn open_for_append(path: &Path) -> io::Result<File> {
-    if let (false, Some(folder)) = (regular_file::is_own_there(path)?, path.parent()) {
+    if let (false, Some(folder)) = (regular_file::own_file_exists(path)?, path.parent()) {
         std::fs::create_dir_all(folder)?;
     }
     let mut options = OpenOptions::new();

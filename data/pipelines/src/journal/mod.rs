@@ -151,7 +151,7 @@ impl Journal {
         settings: &Map<String, Value>,
     ) -> Result<(Self, FileState), PipelineError> {
         let unreadable = PipelineError::io(&path, "read");
-        let file = regular_file::open_own_to_read(&path);
+        let file = regular_file::open_own_file_to_read(&path);
         let mut lines = BufReader::with_capacity(1 << 16, file.map_err(unreadable)?);
         let mut journal = Self::empty(path, settings);
         let mut line = Vec::new();
@@ -436,7 +436,7 @@ impl Journal {
 }
 
 fn exists(path: &Path) -> Result<bool, PipelineError> {
-    regular_file::is_own_there(path).map_err(PipelineError::io(path, "read"))
+    regular_file::own_file_exists(path).map_err(PipelineError::io(path, "read"))
 }
 
 fn refuse_other_settings(
