@@ -160,14 +160,14 @@ impl<'a> Supervisor<'a> {
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
         let token = touching.token;
-        let outside = supervision.weights[token];
+        let current_weight = supervision.weights[token];
         if !touching.is_inside {
             supervision.straddling.insert(token);
         }
         supervision.weights[token] = match (touching.is_inside, self.mask.straddle) {
             (true, _) => weight,
-            (false, Straddle::Mask) => weight.min(outside),
-            (false, Straddle::Train) => weight.max(outside),
+            (false, Straddle::Mask) => weight.min(current_weight),
+            (false, Straddle::Train) => weight.max(current_weight),
             (false, Straddle::Error) => {
                 return Err(DataError::Straddles {
                     token: self.token_text(token).to_owned(),
