@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tooltune_json::faults::excerpt;
-use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_for};
+use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_templates_for};
 
 use super::error::DataError;
 use super::mask::{MaskConfig, Straddle, TrainOn};
@@ -240,7 +240,7 @@ impl<'a> Supervisor<'a> {
         let is_written = stop_tokens.iter().any(|token| after.contains(token));
         let built_in = match is_written {
             true => Vec::new(),
-            false => built_in_for(
+            false => built_in_templates_for(
                 |token| self.tokenizer.token_to_id(token).is_some(),
                 |token| stop_tokens.iter().any(|stop| stop == token),
             ),
