@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
-use super::similarity::ApiTexts;
+use super::similarity::ApiDescriptions;
 
 /// Maximum number of edges. A hundred million would need a gigabyte.
 pub const MAX_EDGES: usize = 20_000_000;
@@ -121,7 +121,7 @@ impl DependencyGraph {
     /// # Source
     ///
     /// GOAT, section 3.1.1: graph initialization.
-    pub fn complete_graph(apis: &[ApiTexts]) -> Result<Self, GraphError> {
+    pub fn complete_graph(apis: &[ApiDescriptions]) -> Result<Self, GraphError> {
         let sizes: Vec<usize> = apis.iter().map(|api| api.inputs.len()).collect();
         if n_complete_edges(&sizes) > MAX_EDGES as u128 {
             return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
@@ -131,7 +131,7 @@ impl DependencyGraph {
     }
 
     pub(super) fn from_texts(
-        apis: &[ApiTexts],
+        apis: &[ApiDescriptions],
         edges: &[(Edge, Option<Ground<'_>>)],
     ) -> Result<Self, GraphError> {
         let apis: Vec<(String, usize)> = apis
@@ -228,8 +228,8 @@ mod tests {
     use super::super::similarity::OutputField;
     use super::*;
 
-    fn texts(sizes: &[usize]) -> Vec<ApiTexts> {
-        let api = |(idx, n): (usize, &usize)| ApiTexts {
+    fn texts(sizes: &[usize]) -> Vec<ApiDescriptions> {
+        let api = |(idx, n): (usize, &usize)| ApiDescriptions {
             name: format!("api{idx}"),
             inputs: vec!["a port".to_owned(); *n],
             outputs: vec![OutputField::single_text("a tide")],

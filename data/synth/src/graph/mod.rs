@@ -28,5 +28,5 @@ pub use error::GraphError;
 pub use execution_order::{ExecutionOrder, execution_order, topological_order};
 pub use named::{NamedEdge, NamedGraph};
 pub use pairs::{RetrieverPair, retriever_pairs};
-pub use similarity::{ApiTexts, OutputField, OutputText, ParameterText, TextRule};
+pub use similarity::{ApiDescriptions, OutputField, OutputText, ParameterText, TextRule};
 pub use subgraphs::{SubgraphSizes, connected_subgraphs};

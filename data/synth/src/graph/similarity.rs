@@ -3,7 +3,7 @@
 //! The filter does not build the complete graph: each pair is compared and discarded, so memory
 //! depends only on the number of kept edges. It favours recall, because more expensive filters
 //! follow. In the paper, a model writes both descriptions; here they are taken from the document,
-//! see [`ApiTexts`]. If an API declares output fields, each field is compared separately. An API
+//! see [`ApiDescriptions`]. If an API declares output fields, each field is compared separately. An API
 //! without output has no edges, whatever its description is.
 
 use std::collections::HashSet;
@@ -50,7 +50,7 @@ pub struct TextRule {
 
 /// The texts of an API for the filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiTexts {
+pub struct ApiDescriptions {
     /// The call name.
     pub name: String,
     /// In(n, k): the description of each parameter, required ones first.
@@ -90,7 +90,7 @@ const CHOICES: &str = "One of: ";
 /// logs, and describe the output at the start.
 const MAX_OUTPUT_CHARS: usize = 600;
 
-impl ApiTexts {
+impl ApiDescriptions {
     /// The texts of a document. With an `output_schema`, its fields are the outputs and are
     /// described like parameters. Otherwise the output is one text, the first 600 characters of its
     /// description.
@@ -223,7 +223,7 @@ impl DependencyGraph {
     ///
     /// GOAT, section 3.1.1: filtering via embedding similarity; thresholds .2 and .05 (appendix).
     pub fn by_similarity(
-        apis: &[ApiTexts],
+        apis: &[ApiDescriptions],
         encoder: &dyn SentenceEncoder,
         threshold: f64,
     ) -> Result<Self, GraphError> {
@@ -285,7 +285,7 @@ fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<
 }
 
 /// Every parameter as (API, index, description).
-fn parameters(apis: &[ApiTexts]) -> impl Iterator<Item = (usize, usize, &str)> {
+fn parameters(apis: &[ApiDescriptions]) -> impl Iterator<Item = (usize, usize, &str)> {
     apis.iter().enumerate().flat_map(|(target, api)| {
         let inputs = api.inputs.iter().enumerate();
         inputs.map(move |(parameter, text)| (target, parameter, text.as_str()))
@@ -343,7 +343,10 @@ mod tests {
     };
 
     fn single_text(document: &ApiDocument, rule: TextRule) -> String {
-        match ApiTexts::from_document(document, rule).outputs.as_slice() {
+        match ApiDescriptions::from_document(document, rule)
+            .outputs
+            .as_slice()
+        {
             [field] if field.path.is_empty() => field.text.clone(),
             other => panic!("{other:?}"),
         }
@@ -357,7 +360,7 @@ mod tests {
                 parameter,
                 ..RETURNED
             };
-            let fields = ApiTexts::from_document(tide_document, rule)
+            let fields = ApiDescriptions::from_document(tide_document, rule)
                 .outputs
                 .into_iter();
             fields
@@ -391,7 +394,7 @@ mod tests {
         tide_document.output_schema = Some(json!({"type": "null"}));
         assert_eq!(fields(&tide_document, ParameterText::Description), []);
         let apis = [
-            ApiTexts::from_document(&tide_document, RETURNED),
+            ApiDescriptions::from_document(&tide_document, RETURNED),
             apis().remove(1),
         ];
         let graph = DependencyGraph::by_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
@@ -415,7 +418,7 @@ mod tests {
         );
         assert_eq!(output("Tides of a port.", ""), "Tides of a port.");
         assert_eq!(output("", &"é".repeat(700)), "é".repeat(600));
-        let texts = ApiTexts::from_document(&document("", ""), RETURNED);
+        let texts = ApiDescriptions::from_document(&document("", ""), RETURNED);
         assert_eq!(texts.name, "Harbour/Tide");
         assert_eq!(texts.inputs, ["Name of the port.", "day"]);
         let with_names = TextRule {
@@ -425,14 +428,14 @@ mod tests {
         let mut tide_document = document("Tides. Returns: x", "y");
         tide_document.optional_parameters[0].description = "One of: 1, 2.".to_owned();
         tide_document.required_parameters[0].description += " One of: Emden, Ulm.";
-        let texts = ApiTexts::from_document(&tide_document, with_names);
+        let texts = ApiDescriptions::from_document(&tide_document, with_names);
         assert_eq!(texts.inputs, ["port: Name of the port.", "day"]);
         assert_eq!(single_text(&tide_document, with_names), "Tides. Returns: x");
         assert_eq!(single_text(&document("Tides", ""), with_names), "Tides.");
     }
 
-    fn apis() -> Vec<ApiTexts> {
-        let api = |name: &str, inputs: &[&str], output: &str| ApiTexts {
+    fn apis() -> Vec<ApiDescriptions> {
+        let api = |name: &str, inputs: &[&str], output: &str| ApiDescriptions {
             name: name.to_owned(),
             inputs: inputs.iter().map(ToString::to_string).collect(),
             outputs: vec![OutputField::single_text(output)],
