@@ -98,7 +98,7 @@ impl ApiDescriptions {
         let fields = document.output_schema.as_ref();
         let outputs = match fields.map(|schema| output_fields(schema, rule.parameter)) {
             Some(fields) => fields,
-            None => vec![OutputField::single_text(described_output(document, rule))],
+            None => vec![OutputField::single_text(output_description(document, rule))],
         };
         Self {
             name: document.call_name(),
@@ -112,7 +112,7 @@ impl ApiDescriptions {
 }
 
 /// The description of the output in the document.
-fn described_output(document: &ApiDocument, rule: TextRule) -> String {
+fn output_description(document: &ApiDocument, rule: TextRule) -> String {
     let description = document.api_description.as_str();
     let returned = || match document.output_description.as_str() {
         "" => description
