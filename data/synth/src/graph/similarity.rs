@@ -156,9 +156,9 @@ impl OutputFields {
         for (key, property) in properties(schema) {
             has_parts = true;
             let gap = if path.is_empty() { "" } else { "." };
-            let around = name.rsplit(' ').next().unwrap_or_default();
-            let inner = format!("{around} {key}");
-            self.collect_fields(property, &format!("{path}{gap}{key}"), inner.trim());
+            let parent_key = name.rsplit(' ').next().unwrap_or_default();
+            let child_name = format!("{parent_key} {key}");
+            self.collect_fields(property, &format!("{path}{gap}{key}"), child_name.trim());
         }
         if let Some(items) = schema.get("items") {
             has_parts = true;
