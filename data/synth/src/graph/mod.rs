@@ -23,7 +23,7 @@ mod pairs;
 mod similarity;
 mod subgraphs;
 
-pub use dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES, n_complete_edges};
+pub use dependencies::{DependencyGraph, Edge, EdgeEvidence, MAX_EDGES, n_complete_edges};
 pub use error::GraphError;
 pub use execution_order::{ExecutionOrder, execution_order, topological_order};
 pub use named::{NamedEdge, NamedGraph};

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tooltune_apis::{ApiDocument, ApiParameter};
 use tooltune_suites::{Embeddings, EncoderError, SentenceEncoder};
 
-use super::dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES};
+use super::dependencies::{DependencyGraph, Edge, EdgeEvidence, MAX_EDGES};
 use super::error::GraphError;
 
 /// How a parameter is described.
@@ -252,16 +252,16 @@ impl DependencyGraph {
                 if *target == source {
                     continue;
                 }
-                let Some(ground) = nearest_output(&outputs, input) else {
+                let Some(evidence) = nearest_output(&outputs, input) else {
                     continue;
                 };
-                if f64::from(ground.score) >= threshold {
+                if f64::from(evidence.score) >= threshold {
                     let edge = Edge {
                         source,
                         target: *target,
                         parameter: *parameter,
                     };
-                    edges.push((edge, Some(ground)));
+                    edges.push((edge, Some(evidence)));
                 }
             }
             if edges.len() > MAX_EDGES {
@@ -273,12 +273,12 @@ impl DependencyGraph {
 }
 
 /// The output most similar to an input; the first one if there are ties.
-fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
-    let mut best: Option<Ground<'a>> = None;
+fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<EdgeEvidence<'a>> {
+    let mut best: Option<EdgeEvidence<'a>> = None;
     for (field, output) in outputs {
         let score = dot(output, input);
         if best.is_none_or(|best| score > best.score) {
-            best = Some(Ground { score, field });
+            best = Some(EdgeEvidence { score, field });
         }
     }
     best
@@ -466,17 +466,17 @@ mod tests {
             "{:?}",
             kept_edges(0.5)
         );
-        let ground = kept_edges(0.5)
-            .ground(&similar_edge)
-            .map(|ground| (ground.score, ground.field.to_owned()));
-        let (score, field) = ground.expect("a ground");
+        let evidence = kept_edges(0.5)
+            .evidence(&similar_edge)
+            .map(|evidence| (evidence.score, evidence.field.to_owned()));
+        let (score, field) = evidence.expect("evidence");
         assert!(
             (0.5..1.0).contains(&score) && field.is_empty(),
             "{score} {field}"
         );
         let complete = DependencyGraph::complete_graph(&apis()).expect("small");
         assert_eq!(kept_edges(-1.0).edges(), complete.edges());
-        assert_eq!(complete.ground(&similar_edge), None);
+        assert_eq!(complete.evidence(&similar_edge), None);
         assert_eq!(kept_edges(1.0).edges(), []);
         let thresholds = [-1.0, 0.0, 0.2, 0.4, 0.6];
         let counts = thresholds.map(|threshold| kept_edges(threshold).edges().len());
