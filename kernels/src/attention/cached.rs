@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::{Queries, check_heads, reference};
 use crate::DeviceIntegers;
-use crate::cpu::number::{Number, with_number};
+use crate::cpu::number::{Number, with_element_type};
 use crate::cpu::pool::Buffer;
 use crate::route::{is_cpu, is_served, is_served_by_cpu};
 
@@ -189,7 +189,7 @@ pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4
         return Tensor::zeros(shape, (device, dtype));
     }
     let n = shape.iter().product();
-    let zeros = with_number!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
+    let zeros = with_element_type!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
     let zeros = TensorData::from_bytes(zeros, shape, dtype);
     Tensor::from_data(zeros, (device, dtype))
 }

@@ -19,7 +19,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::Documents;
 use crate::cpu::buffer::{plain, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 use crate::route::is_served_by_cpu;
 use cpu::Inputs;
 
@@ -130,7 +130,7 @@ fn on_slices(
     } = heads;
     let shape = [documents.n_tokens(), value_heads, value_dim];
     let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
-    let (qkv_tensor, states) = with_number!(qkv_tensor.dtype(), T => {
+    let (qkv_tensor, states) = with_element_type!(qkv_tensor.dtype(), T => {
         let inputs = Inputs::<T> {
             qkv: qkv.numbers(),
             log_decay: log_decay.numbers(),
