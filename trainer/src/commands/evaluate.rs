@@ -33,7 +33,7 @@ use crate::eval::report_files::{
     with_fields,
 };
 use crate::eval::suites::{
-    self, EvalContext, Files, Opening, Purpose, Retriever, SavedMetrics, SuiteResult, THIS_RUN,
+    self, EvalContext, Files, Purpose, Retriever, SavedMetrics, SuiteContext, SuiteResult, THIS_RUN,
 };
 use crate::interrupt::Interrupt;
 use crate::recipes::retriever::files;
@@ -211,7 +211,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
     if has_no_completions(job) {
         journal(job, config, &[])?;
     }
-    let opening = Opening {
+    let suite_context = SuiteContext {
         config,
         device: &device,
         purpose: match args.predictions {
@@ -221,7 +221,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         data: &args.target.data,
         rows: None,
     };
-    let suite = suites::open(job.suite, opening)?;
+    let suite = suites::open(job.suite, suite_context)?;
     let shows = if suite.remarks_are_results() {
         say
     } else {

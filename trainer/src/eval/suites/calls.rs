@@ -27,7 +27,7 @@ use tooltune_suites::{Ceiling, SuiteInfo};
 use tooltune_template::{ChatTemplate, Conversation, Message, Role};
 
 use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Opening, SuiteKind, SuiteResult, ceiling_notes, named_means};
+use super::{SuiteContext, SuiteKind, SuiteResult, ceiling_notes, named_means};
 use crate::config::{Config, Flatten, Suite};
 use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
@@ -42,10 +42,10 @@ use tooltune_terminal::counted;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let settings = PromptSettings::from_config(&opening.config.eval);
+    open: |suite_context| {
+        let settings = PromptSettings::from_config(&suite_context.config.eval);
         Ok(PromptEvaluation::into_loaded(
-            CallsSuite::open(opening)?,
+            CallsSuite::open(suite_context)?,
             settings,
         ))
     },
@@ -106,8 +106,8 @@ impl CallsSuite {
     /// # Errors
     ///
     /// Rows cannot be read, no row has tools, or a turn has more calls than can be compared.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let Opening { config, device, .. } = opening;
+    pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
+        let SuiteContext { config, device, .. } = suite_context;
         let mut nested = config.clone();
         nested.data.flatten = Flatten::None;
         let mut report = ReadingReport::default();

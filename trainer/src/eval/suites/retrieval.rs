@@ -27,7 +27,11 @@ const SHOWN: usize = 10;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| Ok(Box::new(RetrievalSuite(RankedTexts::open(opening.config)?))),
+    open: |suite_context| {
+        Ok(Box::new(RetrievalSuite(RankedTexts::open(
+            suite_context.config,
+        )?)))
+    },
     change: None,
 };
 

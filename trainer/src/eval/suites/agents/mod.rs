@@ -45,19 +45,27 @@ use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static GOAT_KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| AgentSuite::open(&SUITE, opening, goat::GoatBenchmark::open),
+    open: |suite_context| AgentSuite::open(&SUITE, suite_context, goat::GoatBenchmark::open),
     change: None,
 };
 
 pub(super) static RESTBENCH_KIND: SuiteKind = SuiteKind {
     info: &RESTBENCH,
-    open: |opening| AgentSuite::open(&RESTBENCH, opening, restbench::RestBenchBenchmark::open),
+    open: |suite_context| {
+        AgentSuite::open(
+            &RESTBENCH,
+            suite_context,
+            restbench::RestBenchBenchmark::open,
+        )
+    },
     change: None,
 };
 
 pub(super) static APIBANK_KIND: SuiteKind = SuiteKind {
     info: &APIBANK,
-    open: |opening| AgentSuite::open(&APIBANK, opening, apibank::ApiBankBenchmark::open),
+    open: |suite_context| {
+        AgentSuite::open(&APIBANK, suite_context, apibank::ApiBankBenchmark::open)
+    },
     change: None,
 };
 

@@ -21,7 +21,7 @@ use tooltune_suites::{Ceiling, SentenceEncoder, SuiteInfo};
 
 use self::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult, metrics_table};
+use super::{Metrics, SavedMetrics, SuiteContext, SuiteKind, SuiteResult, metrics_table};
 use crate::config::{Config, DataFormat, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::{Error, SuiteError};
@@ -35,10 +35,10 @@ use crate::settings;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let settings = PromptSettings::from_config(&opening.config.eval);
+    open: |suite_context| {
+        let settings = PromptSettings::from_config(&suite_context.config.eval);
         Ok(PromptEvaluation::into_loaded(
-            SlotSuite::open(opening)?,
+            SlotSuite::open(suite_context)?,
             settings,
         ))
     },
@@ -99,9 +99,9 @@ impl SlotSuite {
     /// # Errors
     ///
     /// Rows cannot be read or have another format, or the encoder cannot be loaded.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let Opening { config, device, .. } = opening;
-        if let Some(rows) = opening.rows {
+    pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
+        let SuiteContext { config, device, .. } = suite_context;
+        if let Some(rows) = suite_context.rows {
             return Self::of_rows(config, rows.to_vec(), device);
         }
         refuse_other_rows(config)?;

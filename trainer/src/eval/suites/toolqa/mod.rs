@@ -20,7 +20,7 @@ use self::code::SandboxedCode;
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSuite, Scoring};
 use super::row_suite::{self, RowAnswer, read_files, unconstrained_settings};
-use super::{Opening, Purpose, SuiteKind, SuiteResult, named_means};
+use super::{Purpose, SuiteContext, SuiteKind, SuiteResult, named_means};
 use crate::config::eval::ToolQaConfig;
 use crate::config::{EvalConfig, Suite};
 use crate::error::{Error, SuiteError};
@@ -32,10 +32,10 @@ use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let config = &opening.config.eval.toolqa.clone().unwrap_or_default();
+    open: |suite_context| {
+        let config = &suite_context.config.eval.toolqa.clone().unwrap_or_default();
         // Missing questions are reported before missing responses.
-        opening.files(&config.data)?;
+        suite_context.files(&config.data)?;
         let responses = read_responses(config)?;
         if config.classify {
             let classifier = QuestionClassifier {
@@ -43,10 +43,10 @@ pub(super) static KIND: SuiteKind = SuiteKind {
                 schemas: schemas(config)?,
                 responses,
             };
-            return row_suite::open::<_, ToolQaPrediction>(opening, classifier);
+            return row_suite::open::<_, ToolQaPrediction>(suite_context, classifier);
         }
-        let suite = ToolQaSuite::open(opening, config, &responses)?;
-        let settings = unconstrained_settings(opening, &SUITE);
+        let suite = ToolQaSuite::open(suite_context, config, &responses)?;
+        let settings = unconstrained_settings(suite_context, &SUITE);
         Ok(PromptEvaluation::into_loaded(suite, settings))
     },
     change: None,
@@ -106,14 +106,14 @@ impl ToolQaSuite {
     /// A file cannot be read, running code is required but not allowed, or this machine cannot
     /// isolate it.
     fn open(
-        opening: Opening<'_>,
+        suite_context: SuiteContext<'_>,
         config: &ToolQaConfig,
         responses: &ToolResponses,
     ) -> Result<Self, Error> {
-        let is_run = opening.purpose == Purpose::Run;
+        let is_run = suite_context.purpose == Purpose::Run;
         let judge = config.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop || !is_run);
-        let (rows, files) = read_files(opening, &SUITE, |lines| {
+        let (rows, files) = read_files(suite_context, &SUITE, |lines| {
             Ok(read_questions(lines, responses)?)
         })?;
         Ok(Self {
@@ -131,7 +131,7 @@ impl ToolQaSuite {
                 reduce_all: config.shortening(),
             },
             setting: config.setting,
-            code: code_runner(config, &opening.config.eval)?,
+            code: code_runner(config, &suite_context.config.eval)?,
             judge: judge
                 .map(|judge| Judge::open("eval.toolqa.judge", judge))
                 .transpose()?,
