@@ -34,7 +34,7 @@ use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint};
 use crate::eval::generator::{Generator, PromptText};
 use crate::eval::prediction::{Prediction, ScoredPrediction};
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 use crate::eval::saved::excerpt;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
@@ -56,7 +56,7 @@ pub(super) static KIND: SuiteKind = SuiteKind {
 const N_SHOWN_CHARACTERS: usize = 24;
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "turn",
 };

@@ -33,7 +33,7 @@ use crate::eval::generator::{
     Completion, Ending, GenerationRequest, Generator, PromptText, Rounds,
 };
 use crate::eval::journal::Journal;
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 use tooltune_terminal::GenerationProgress;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
@@ -56,13 +56,13 @@ impl SuiteError for NestfulError {
 }
 
 /// The lines of `predictions.jsonl`, if a completion is a whole sequence of calls.
-const SEQUENCES: LinesOf = LinesOf {
+const SEQUENCES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "sequence",
 };
 
 /// The lines of `predictions.jsonl`, if each call is answered before the next.
-const LOOPS: LinesOf = LinesOf {
+const LOOPS: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "loop",
 };

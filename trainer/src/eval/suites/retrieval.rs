@@ -14,10 +14,10 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
 use crate::error::Error;
 use crate::eval::ranked_texts::RankedTexts;
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "ranking",
 };

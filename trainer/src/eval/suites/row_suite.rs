@@ -17,7 +17,7 @@ use crate::error::{Error, SuiteError};
 use crate::eval::by_file::SampleFiles;
 use crate::eval::generator::PromptText;
 use crate::eval::prediction::{Prediction, ScoredPrediction};
-use crate::eval::report_files::{LinesOf, json_value, report_files};
+use crate::eval::report_files::{PredictionLines, json_value, report_files};
 
 impl SuiteError for RowError {
     fn is_system_error(&self) -> bool {
@@ -220,13 +220,13 @@ where
                 )
             }
         };
-        let lines_of = LinesOf {
+        let prediction_lines = PredictionLines {
             suite,
             kind: S::LINES,
         };
         Ok(SuiteResult {
             metrics,
-            files: report_files(lines_of, &fields, lines)?,
+            files: report_files(prediction_lines, &fields, lines)?,
             table,
             by_file,
             notes: Vec::new(),

@@ -39,7 +39,7 @@ use crate::eval::generator::{
     Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
 use crate::eval::journal::Journal;
-use crate::eval::report_files::{JUDGE_FILE, LinesOf, json_lines, report_files};
+use crate::eval::report_files::{JUDGE_FILE, PredictionLines, json_lines, report_files};
 use crate::rows::{flat_documents, goat_options};
 use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
@@ -189,7 +189,7 @@ impl AgentScores {
         let report = self.report.iter().map(|(name, value)| (*name, value));
         let report = report.chain(by_file.iter().flatten().map(|(k, v)| (k.as_str(), v)));
         let report: BTreeMap<&str, &Value> = report.collect();
-        let lines = LinesOf {
+        let lines = PredictionLines {
             suite: suite.info(),
             kind: "loop",
         };

@@ -29,7 +29,9 @@ use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint, Unsupported};
 use crate::eval::generator::{Generator, PromptText};
 use crate::eval::prediction::Prediction;
-use crate::eval::report_files::{LinesOf, NESTED_FILE, UNSUPPORTED_FILE, json_lines, report_files};
+use crate::eval::report_files::{
+    NESTED_FILE, PredictionLines, UNSUPPORTED_FILE, json_lines, report_files,
+};
 use crate::rows::{ReadingReport, RowFiles, eval_rows};
 use crate::settings;
 
@@ -48,7 +50,7 @@ pub(super) static KIND: SuiteKind = SuiteKind {
 impl SuiteError for ScoreError {}
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "completion",
 };

@@ -27,7 +27,9 @@ use crate::error::{Error, SuiteError};
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::generate::FinishReason;
 use crate::eval::generator::{Completion, PromptText};
-use crate::eval::report_files::{JUDGE_FILE, LinesOf, METRICS_FILE, json_lines, report_files};
+use crate::eval::report_files::{
+    JUDGE_FILE, METRICS_FILE, PredictionLines, json_lines, report_files,
+};
 use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
@@ -63,7 +65,7 @@ impl SuiteError for ToolQaError {
 }
 
 /// The lines of `predictions.jsonl`.
-const ANSWERS: LinesOf = LinesOf {
+const ANSWERS: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "answer",
 };
