@@ -80,7 +80,7 @@ pub(super) struct ToolQaSuite {
     files: SampleFiles,
     set: PromptSet,
     schemas: Schemas,
-    shown: PromptOptions,
+    prompt_options: PromptOptions,
     setting: Setting,
     /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
@@ -123,7 +123,7 @@ impl ToolQaSuite {
             files,
             set: prompts(config)?,
             schemas: schemas(config)?,
-            shown: PromptOptions {
+            prompt_options: PromptOptions {
                 response_text: if config.python_repr {
                     ResponseText::PythonRepr
                 } else {
@@ -152,7 +152,7 @@ impl ToolQaSuite {
         }
         let messages = |row: &ToolQaRow| {
             self.set
-                .messages(row, self.setting, &self.schemas, &self.shown)
+                .messages(row, self.setting, &self.schemas, &self.prompt_options)
         };
         let conversations = self
             .rows
@@ -168,7 +168,7 @@ impl ToolQaSuite {
     ///
     /// The predictions are of other rows, the judge does not answer, or [`Error::Stopped`] if
     /// `watch` stopped the work.
-    fn judge_answers(
+    fn score_and_judge(
         &self,
         predictions: &[ToolQaPrediction],
         scoring: Scoring<'_>,
@@ -304,7 +304,7 @@ impl PromptSuite for ToolQaSuite {
         answers: Vec<ToolQaPrediction>,
         scoring: Scoring<'_>,
     ) -> Result<SuiteResult, Error> {
-        self.judge_answers(&answers, scoring)
+        self.score_and_judge(&answers, scoring)
     }
 }
 
