@@ -42,7 +42,7 @@ const GPU_BOUND_RATIO: f64 = 1.03;
 
 /// Whether work on the device can be recorded. This is true on CUDA GPUs, unless
 /// `TOOLTUNE_CUDA_GRAPHS` is `0` or profiling is on: profiling waits for each operation.
-pub fn records(device: &Device) -> bool {
+pub fn can_record(device: &Device) -> bool {
     #[cfg(feature = "cuda")]
     {
         let is_wanted = std::env::var(SWITCH).as_deref() != Ok("0");

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Tensor;
 use tooltune_kernels::DeviceIntegers;
 use tooltune_kernels::attention::{self, DeviceColumns};
-use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
+use tooltune_kernels::recording::{
+    Inputs, Recordable, Recording, RecordingError, can_record, record,
+};
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
@@ -51,7 +53,7 @@ impl Route {
         let is_fixed = config.layers.iter().all(is_attention) && config.query_scaling.is_none();
         let is_worthwhile =
             is_fixed && n_new >= MIN_RECORDED_TOKENS && !REPLAY_FAILED.load(Ordering::Relaxed);
-        match is_worthwhile && records(&decoder.device()) {
+        match is_worthwhile && can_record(&decoder.device()) {
             true => Self::Recording,
             false => Self::Plain,
         }
