@@ -81,7 +81,12 @@ impl StepInputs {
         }
         Self {
             token_ids: DeviceIntegers::new(token_ids.to_vec()),
-            context: BatchContext::with_long(decoder, &ends.positions(), &[0], ends.is_long),
+            context: BatchContext::with_long_context(
+                decoder,
+                &ends.positions(),
+                &[0],
+                ends.is_long_context,
+            ),
             columns,
         }
     }
@@ -90,7 +95,7 @@ impl StepInputs {
     fn replace(&mut self, decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) {
         self.token_ids.replace(token_ids.to_vec());
         self.context
-            .replace_positions(&decoder.config, &ends.positions(), ends.is_long);
+            .replace_positions(&decoder.config, &ends.positions(), ends.is_long_context);
         for (window, columns) in &mut self.columns {
             columns.replace(&ends.first_visible(*window), ends.filled + 1);
         }
@@ -110,7 +115,7 @@ impl StepInputs {
 struct Ends<'a> {
     starts: &'a [usize],
     filled: usize,
-    is_long: &'a [bool],
+    is_long_context: &'a [bool],
 }
 
 impl Ends<'_> {
@@ -141,7 +146,7 @@ impl KvCache {
         Ends {
             starts: &self.starts,
             filled: self.filled,
-            is_long: &self.is_long,
+            is_long_context: &self.is_long_context,
         }
     }
 }
@@ -230,7 +235,7 @@ impl Decoder {
         let ends = Ends {
             starts: &cache.starts,
             filled: cache.filled,
-            is_long: &cache.is_long,
+            is_long_context: &cache.is_long_context,
         };
         let (route, layers) = (&mut cache.route, &mut cache.layers);
         if let Route::Recorded(step) = route {

@@ -119,14 +119,14 @@ impl Rotary {
         }
     }
 
-    fn frequencies(&self, is_long: bool) -> Vec<f64> {
+    fn frequencies(&self, is_long_context: bool) -> Vec<f64> {
         let plain = |i: usize| 1.0 / self.theta.powf(2.0 * i as f64 / self.dim as f64);
-        let scale = self.scale(is_long);
+        let scale = self.scale(is_long_context);
         (0..self.dim / 2).map(|i| scale(i, plain(i))).collect()
     }
 
     /// Returns a function that scales a frequency, given its index and its unscaled value.
-    fn scale(&self, is_long: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
+    fn scale(&self, is_long_context: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
         match &self.scaling {
             RopeScaling::None => Box::new(|_, frequency| frequency),
             &RopeScaling::Linear { factor } => Box::new(move |_, frequency| frequency / factor),
@@ -179,7 +179,11 @@ impl Rotary {
                 long_factor,
                 ..
             } => {
-                let factors = if is_long { long_factor } else { short_factor };
+                let factors = if is_long_context {
+                    long_factor
+                } else {
+                    short_factor
+                };
                 Box::new(move |i, frequency| frequency / factors[i])
             }
         }
@@ -345,15 +349,15 @@ pub(super) fn rotated_dim(
 pub(super) struct TokenFrequencies<'a> {
     short: Vec<f64>,
     long: Option<Vec<f64>>,
-    is_long: &'a [bool],
+    is_long_context: &'a [bool],
 }
 
 impl<'a> TokenFrequencies<'a> {
-    pub(super) fn new(rotary: &Rotary, is_long: &'a [bool]) -> Self {
+    pub(super) fn new(rotary: &Rotary, is_long_context: &'a [bool]) -> Self {
         Self {
             short: rotary.inverse_frequencies(),
             long: rotary.long_frequencies().map(|(_, long)| long),
-            is_long,
+            is_long_context,
         }
     }
 
@@ -364,7 +368,7 @@ impl<'a> TokenFrequencies<'a> {
 
     /// Frequencies of one token.
     pub(super) fn get(&self, token: usize) -> &[f64] {
-        match (&self.long, self.is_long.get(token)) {
+        match (&self.long, self.is_long_context.get(token)) {
             (Some(long), Some(true)) => long,
             _ => &self.short,
         }
