@@ -70,12 +70,12 @@ struct StepInputs {
 }
 
 impl StepInputs {
-    fn new(decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) -> Self {
-        let end = ends.filled + 1;
+    fn new(decoder: &Decoder, bounds: RowBounds<'_>, token_ids: &[u32]) -> Self {
+        let end = bounds.filled + 1;
         let mut columns: Vec<(Option<usize>, DeviceColumns)> = Vec::new();
         for layer in &decoder.config.layers {
             if columns.iter().all(|(window, _)| *window != layer.window) {
-                let starts = ends.first_visible(layer.window);
+                let starts = bounds.first_visible(layer.window);
                 columns.push((layer.window, DeviceColumns::new(&starts, end)));
             }
         }
@@ -83,21 +83,24 @@ impl StepInputs {
             token_ids: DeviceIntegers::new(token_ids.to_vec()),
             context: BatchContext::with_long_context(
                 decoder,
-                &ends.positions(),
+                &bounds.positions(),
                 &[0],
-                ends.is_long_context,
+                bounds.is_long_context,
             ),
             columns,
         }
     }
 
     /// Sets the inputs for the next token of the same rows.
-    fn replace(&mut self, decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) {
+    fn replace(&mut self, decoder: &Decoder, bounds: RowBounds<'_>, token_ids: &[u32]) {
         self.token_ids.replace(token_ids.to_vec());
-        self.context
-            .replace_positions(&decoder.config, &ends.positions(), ends.is_long_context);
+        self.context.replace_positions(
+            &decoder.config,
+            &bounds.positions(),
+            bounds.is_long_context,
+        );
         for (window, columns) in &mut self.columns {
-            columns.replace(&ends.first_visible(*window), ends.filled + 1);
+            columns.replace(&bounds.first_visible(*window), bounds.filled + 1);
         }
     }
 
@@ -112,13 +115,13 @@ impl StepInputs {
 
 /// Start and end columns of a cache's rows.
 #[derive(Clone, Copy)]
-struct Ends<'a> {
+struct RowBounds<'a> {
     starts: &'a [usize],
     filled: usize,
     is_long_context: &'a [bool],
 }
 
-impl Ends<'_> {
+impl RowBounds<'_> {
     /// Position of each row's next token in its text.
     fn positions(self) -> Vec<u32> {
         let position = |&start: &usize| (self.filled - start) as u32;
@@ -142,8 +145,8 @@ impl KvCache {
         })
     }
 
-    fn ends(&self) -> Ends<'_> {
-        Ends {
+    fn bounds(&self) -> RowBounds<'_> {
+        RowBounds {
             starts: &self.starts,
             filled: self.filled,
             is_long_context: &self.is_long_context,
@@ -156,7 +159,7 @@ struct NewToken<'a> {
     decoder: &'a Decoder,
     layers: &'a mut [LayerCache],
     inputs: &'a mut StepInputs,
-    ends: Ends<'a>,
+    bounds: RowBounds<'a>,
     token_ids: &'a [u32],
 }
 
@@ -169,14 +172,14 @@ impl Recordable for NewToken<'_> {
     }
 
     fn place_inputs(&mut self, inputs: Inputs) {
-        let (mut ends, mut token_ids) = (self.ends, self.token_ids.to_vec());
+        let (mut bounds, mut token_ids) = (self.bounds, self.token_ids.to_vec());
         if inputs == Inputs::Other {
             // The next token writes the following column.
-            ends.filled += 1;
+            bounds.filled += 1;
             let others = self.decoder.config.vocab_size as u32;
             token_ids.iter_mut().for_each(|id| *id = (*id + 1) % others);
         }
-        self.inputs.replace(self.decoder, ends, &token_ids);
+        self.inputs.replace(self.decoder, bounds, &token_ids);
     }
 
     /// Returns the logits of the first and last row only. All rows use their inputs in the same
@@ -205,7 +208,7 @@ impl Decoder {
 
     /// Computes one new token per row and returns its normalized hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
-        let inputs = StepInputs::new(self, cache.ends(), token_ids);
+        let inputs = StepInputs::new(self, cache.bounds(), token_ids);
         let hidden = self.decode_blocks(&mut cache.layers, &inputs);
         cache.filled += 1;
         hidden
@@ -231,27 +234,27 @@ impl Decoder {
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
         assert!(n_free > 0, "next_logits: {} columns are full", cache.filled);
-        // Not `KvCache::ends`, which would borrow the whole cache.
-        let ends = Ends {
+        // Not `KvCache::bounds`, which would borrow the whole cache.
+        let bounds = RowBounds {
             starts: &cache.starts,
             filled: cache.filled,
             is_long_context: &cache.is_long_context,
         };
         let (route, layers) = (&mut cache.route, &mut cache.layers);
         if let Route::Recorded(step) = route {
-            step.inputs.replace(self, ends, token_ids);
+            step.inputs.replace(self, bounds, token_ids);
             step.recording.replay()?;
             cache.filled += 1;
             return Ok(step.logits.clone());
         }
         // A recording also needs room for the column of the next token.
         if matches!(route, Route::Recording) && n_free > 1 {
-            let mut inputs = StepInputs::new(self, ends, token_ids);
+            let mut inputs = StepInputs::new(self, bounds, token_ids);
             let mut token = NewToken {
                 decoder: self,
                 layers,
                 inputs: &mut inputs,
-                ends,
+                bounds,
                 token_ids,
             };
             match record(&self.device(), &mut token) {
