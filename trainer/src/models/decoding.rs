@@ -154,8 +154,8 @@ impl KvCache {
     }
 }
 
-/// Records one token per row.
-struct NewToken<'a> {
+/// The computation of one token per row, to be recorded.
+struct TokenStep<'a> {
     decoder: &'a Decoder,
     layers: &'a mut [LayerCache],
     inputs: &'a mut StepInputs,
@@ -163,7 +163,7 @@ struct NewToken<'a> {
     token_ids: &'a [u32],
 }
 
-impl Recordable for NewToken<'_> {
+impl Recordable for TokenStep<'_> {
     type Output = Tensor<2>;
 
     fn launch(&mut self) -> Tensor<2> {
@@ -250,14 +250,14 @@ impl Decoder {
         // A recording also needs room for the column of the next token.
         if matches!(route, Route::Recording) && n_free > 1 {
             let mut inputs = StepInputs::new(self, bounds, token_ids);
-            let mut token = NewToken {
+            let mut token_step = TokenStep {
                 decoder: self,
                 layers,
                 inputs: &mut inputs,
                 bounds,
                 token_ids,
             };
-            match record(&self.device(), &mut token) {
+            match record(&self.device(), &mut token_step) {
                 Ok((logits, recording)) => {
                     *route = match recording {
                         Some(recording) => Route::Recorded(Box::new(RecordedStep {
