@@ -176,8 +176,10 @@ impl Recordable for TokenStep<'_> {
         if inputs == Inputs::Other {
             // The next token writes the following column.
             bounds.filled += 1;
-            let others = self.decoder.config.vocab_size as u32;
-            token_ids.iter_mut().for_each(|id| *id = (*id + 1) % others);
+            let vocab_size = self.decoder.config.vocab_size as u32;
+            token_ids
+                .iter_mut()
+                .for_each(|id| *id = (*id + 1) % vocab_size);
         }
         self.inputs.replace(self.decoder, bounds, &token_ids);
     }
