@@ -197,15 +197,15 @@ impl Decoder {
     /// Copy of the network for inference, whose adapters need fewer matmuls
     /// ([`StackedLinear::with_combined_adapter`](tooltune_kernels::StackedLinear::with_combined_adapter)).
     #[must_use]
-    pub fn concatenated(&self) -> Self {
-        let mut joined = self.clone();
-        for block in &mut joined.blocks {
+    pub fn with_combined_adapters(&self) -> Self {
+        let mut combined = self.clone();
+        for block in &mut combined.blocks {
             block.stacks = block
                 .stacks
                 .each_ref()
                 .map(|stack| stack.with_combined_adapter());
         }
-        joined
+        combined
     }
 
     /// Computes one new token per row and returns its normalized hidden state, `[b, d]`.
