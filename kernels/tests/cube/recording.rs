@@ -150,7 +150,7 @@ impl Recordable for Layer {
         let (token, ids) = self.own.clone();
         match inputs {
             Inputs::Own => self.place(token, &ids),
-            Inputs::Other => self.place(token + 1, &[V as u32 - 1; B]),
+            Inputs::Different => self.place(token + 1, &[V as u32 - 1; B]),
         }
         let multiplier = if inputs == Inputs::Own { 1.0 } else { -1.0 };
         self.multiplier = self.multiplier.map(|_| multiplier);
@@ -231,8 +231,8 @@ fn a_recording_with_a_different_result_is_rejected() {
         // The GPU takes longer than the host.
         Ok((found, None)) if !is_forced => assert_eq!(values(found), expected),
         Ok((_, recording)) => panic!("{recording:?} uses the launch argument"),
-        Err(RecordingError::OtherResults) => assert!(!refuses),
-        Err(RecordingError::Refused(reason)) => assert!(refuses, "{reason}"),
+        Err(RecordingError::ResultsDiffer) => assert!(!refuses),
+        Err(RecordingError::Device(reason)) => assert!(refuses, "{reason}"),
     }
     assert_eq!(
         values(layer.step()),

@@ -173,7 +173,7 @@ impl Recordable for TokenStep<'_> {
 
     fn place_inputs(&mut self, inputs: Inputs) {
         let (mut bounds, mut token_ids) = (self.bounds, self.token_ids.to_vec());
-        if inputs == Inputs::Other {
+        if inputs == Inputs::Different {
             // The next token writes the following column.
             bounds.filled += 1;
             let vocab_size = self.decoder.config.vocab_size as u32;
@@ -273,7 +273,7 @@ impl Decoder {
                     return Ok(logits);
                 }
                 Err(error) => {
-                    if error == RecordingError::OtherResults {
+                    if error == RecordingError::ResultsDiffer {
                         REPLAY_FAILED.store(true, Ordering::Relaxed);
                     }
                     tracing::warn!(
