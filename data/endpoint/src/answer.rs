@@ -127,7 +127,7 @@ pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
         tool_calls: tool_calls(message),
         text,
         model: text_at(&value, "model"),
-        finish_reason: truncate_word(finish_reason.unwrap_or_default()).to_owned(),
+        finish_reason: truncate_excerpt(finish_reason.unwrap_or_default()).to_owned(),
         n_tokens: tokens_at("/usage/completion_tokens"),
         n_prompt_tokens: tokens_at("/usage/prompt_tokens"),
     })
@@ -143,11 +143,11 @@ fn is_event_stream(body: &str) -> bool {
 
 fn text_at(value: &Value, key: &str) -> String {
     let text = value.get(key).and_then(Value::as_str);
-    truncate_word(text.unwrap_or_default()).to_owned()
+    truncate_excerpt(text.unwrap_or_default()).to_owned()
 }
 
 /// The beginning of a string from a server, which may have any length.
-pub(crate) fn truncate_word(text: &str) -> &str {
+pub(crate) fn truncate_excerpt(text: &str) -> &str {
     let end = text.char_indices().nth(MAX_WORD_CHARACTERS);
     end.map_or(text, |(end, _)| &text[..end])
 }
