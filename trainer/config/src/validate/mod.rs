@@ -159,9 +159,9 @@ impl Rules<'_> {
         if let Some(pattern) = &lora.exclude_modules {
             self.module_pattern("lora.exclude_modules", pattern);
         }
-        let is_all = |pattern: &str| pattern == ALL_LINEAR;
+        let is_all_linear = |pattern: &str| pattern == ALL_LINEAR;
         match &lora.target_modules {
-            TargetModules::Pattern(pattern) if is_all(pattern) => {}
+            TargetModules::Pattern(pattern) if is_all_linear(pattern) => {}
             pattern => self.module_pattern("lora.target_modules", pattern),
         }
         self.rank("lora.r", lora.r);
