@@ -199,7 +199,7 @@ mod tests {
             *self.0.borrow_mut() += 1;
             let n = *self.0.borrow();
             match name {
-                "Busy" => CallResult::without_answer("503"),
+                "Busy" => CallResult::unanswered("503"),
                 "Fail" => CallResult::failure("no such town"),
                 _ => CallResult::success(json!({"n": n, "given": arguments})),
             }
