@@ -46,7 +46,7 @@ pub enum ToolQaError {
     #[error(
         "{place}: endpoint is {found:?}, but its response {id:?} has {endpoint:?}; correct one of them"
     )]
-    OtherEndpoint {
+    EndpointDiffers {
         /// `file:line` of the question.
         place: String,
         /// Id of the response.
