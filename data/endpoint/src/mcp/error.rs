@@ -97,7 +97,7 @@ pub enum McpError {
 
     /// The server and this client share no revision of the protocol.
     #[error("the MCP server uses revision {theirs:?} of the protocol; this client supports {ours}")]
-    OtherRevision {
+    UnsupportedRevision {
         /// The server's revision.
         theirs: String,
         /// The supported revisions, comma-separated.
