@@ -140,7 +140,7 @@ pub enum PairedError {
     #[error(
         "{n} samples are only in the {present} set of scores ({ids}); score both systems on the same rows, or keep only the samples that both have"
     )]
-    OtherSamples {
+    DifferentSamples {
         /// The set that contains them: `first` or `second`.
         present: &'static str,
         /// Number of samples that are in only one set.
@@ -328,7 +328,7 @@ fn same_samples(
     } else {
         ""
     };
-    Err(PairedError::OtherSamples {
+    Err(PairedError::DifferentSamples {
         present,
         n: missing.len(),
         ids: quoted.join(", ") + suffix,
