@@ -334,7 +334,7 @@ pub enum Error {
 /// Exit status of a failed data pipeline.
 fn of_pipeline(error: &PipelineError) -> u8 {
     match error {
-        PipelineError::OtherSettings { .. }
+        PipelineError::DifferentSettings { .. }
         | PipelineError::PromptFolder { .. }
         | PipelineError::NoStage { .. }
         | PipelineError::StageBefore { .. }

@@ -40,7 +40,7 @@ pub enum PipelineError {
         "{path} was created with different settings: {differences}; use the same settings, or choose another \
          --output"
     )]
-    OtherSettings {
+    DifferentSettings {
         /// The journal.
         path: PathBuf,
         /// The differing settings with both values.

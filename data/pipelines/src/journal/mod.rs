@@ -270,7 +270,7 @@ impl Journal {
     fn foreign_line_error(&self, number: usize, head: String) -> PipelineError {
         let path = self.path.clone();
         match head.is_empty() {
-            true => PipelineError::OtherSettings {
+            true => PipelineError::DifferentSettings {
                 path,
                 differences: format!("line {number} has other settings"),
             },
@@ -462,7 +462,7 @@ fn refuse_other_settings(
     if differences.is_empty() {
         return Ok(());
     }
-    Err(PipelineError::OtherSettings {
+    Err(PipelineError::DifferentSettings {
         path: path.to_owned(),
         differences: differences.join("; "),
     })
