@@ -260,7 +260,7 @@ pub enum ToolsError {
     #[error(
         "{field} is {found}, but {api} declares it as {declared}; fix the call or the type in the API's document"
     )]
-    ArgumentOfOtherType {
+    WrongArgumentType {
         /// Path of the argument, such as `calls[1].arguments.amount`.
         field: String,
         /// The value in words.
