@@ -201,7 +201,7 @@ fn rope_table(
     );
     let half = frequencies.half();
     let token_frequencies = |token| frequencies.get(token);
-    RopeTable::by_token(position_ids, half, token_frequencies, factor, device)
+    RopeTable::with_token_frequencies(position_ids, half, token_frequencies, factor, device)
 }
 
 impl QueryScaling {
