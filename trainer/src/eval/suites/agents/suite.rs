@@ -50,7 +50,7 @@ impl AgentSuite {
         benchmark: impl FnOnce(&Config) -> Result<B, Error>,
     ) -> Result<Box<dyn LoadedSuite>, Error> {
         let suite = Suite::from_info(suite);
-        let mut config = suite_context.config.of_agents(suite);
+        let mut config = suite_context.config.for_agents(suite);
         if !suite_context.data.is_empty() {
             config.data.evaluate_on(suite_context.data.to_vec());
         }
