@@ -332,7 +332,7 @@ pub enum Error {
 }
 
 /// Exit status of a failed data pipeline.
-fn of_pipeline(error: &PipelineError) -> u8 {
+fn pipeline_exit_code(error: &PipelineError) -> u8 {
     match error {
         PipelineError::DifferentSettings { .. }
         | PipelineError::PromptFolder { .. }
@@ -436,7 +436,7 @@ impl Error {
             },
             Self::Interrupted { .. } | Self::StoppedWithTexts { .. } => 75,
             Self::ReaderGone => 0,
-            Self::Pipeline(error) => of_pipeline(error),
+            Self::Pipeline(error) => pipeline_exit_code(error),
             Self::Hub(HubError::Name(_)) => 2,
             Self::Hub(_) => 1,
             Self::Stopped
