@@ -205,7 +205,7 @@ pub(super) fn requests<'a, S: PromptSuite>(
             id,
             text: suite.prompt(sample)?,
             max_new_tokens,
-            constraint: constraints.and_then(|all| all.of_prompt(sample)),
+            constraint: constraints.and_then(|all| all.prompt_constraint(sample)),
         })
     })
     .collect()
