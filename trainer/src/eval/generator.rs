@@ -216,7 +216,7 @@ impl Constrainer {
         let compiled: HashMap<&str, Result<TextConstraint, String>> = distinct
             .into_par_iter()
             .map(|(text, schema)| {
-                let grammar = FallbackGrammar::of_schema(vocabulary, schema, &options)
+                let grammar = FallbackGrammar::for_schema(vocabulary, schema, &options)
                     .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                     .map_err(|error: GrammarError| error.to_string());
                 (text, grammar)
@@ -245,7 +245,7 @@ impl Constrainer {
             return tools.iter().map(server_constraint).collect();
         };
         let compiled = tools.par_iter().map(|tools| {
-            FallbackGrammar::of_calls(vocabulary, tools, format, options)
+            FallbackGrammar::for_calls(vocabulary, tools, format, options)
                 .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                 .map_err(|error: GrammarError| error.to_string())
         });

@@ -67,7 +67,7 @@ impl FallbackGrammar {
     /// # Errors
     ///
     /// As for [`Grammar::json_schema`].
-    pub fn of_schema(
+    pub fn for_schema(
         vocabulary: &Vocabulary,
         schema: &Value,
         options: &GrammarOptions,
@@ -81,7 +81,7 @@ impl FallbackGrammar {
     /// # Errors
     ///
     /// As for [`Grammar::tool_call`].
-    pub fn of_calls(
+    pub fn for_calls(
         vocabulary: &Vocabulary,
         tools: &[Value],
         format: CallFormat,
