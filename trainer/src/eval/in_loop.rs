@@ -9,7 +9,7 @@ use super::endings::Endings;
 use super::generate::GenerationOptions;
 use super::generator::{Generator, LocalGenerator};
 use super::loss;
-use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, in_checkpoint};
+use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, checkpoint_files};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalConfig, EvalStrategy, MetricExpression, Suite};
 use crate::encoder::MiniLmEncoder;
@@ -131,7 +131,7 @@ impl Evaluator {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(result.metrics);
-            files.extend(in_checkpoint(suite.suite(), result.files));
+            files.extend(checkpoint_files(suite.suite(), result.files));
         }
         let suites = self.row_suites.iter().chain(self.suites.iter());
         let suites: Vec<Suite> = suites.map(|suite| suite.suite()).collect();

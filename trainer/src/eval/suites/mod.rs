@@ -144,7 +144,7 @@ fn ceiling_notes(suite: &SuiteInfo, ceilings: &[Ceiling]) -> impl Iterator<Item 
 }
 
 /// The files of a suite under their names in a checkpoint.
-pub fn in_checkpoint(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
+pub fn checkpoint_files(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
     let with_prefix = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
     files.into_iter().map(with_prefix)
 }
@@ -480,7 +480,7 @@ impl LoadedSuites {
             };
             if let Some(result) = suite.evaluate(context)? {
                 metrics.extend(result.metrics);
-                files.extend(in_checkpoint(suite.suite(), result.files));
+                files.extend(checkpoint_files(suite.suite(), result.files));
             }
         }
         Ok((metrics, files))
