@@ -197,7 +197,7 @@ impl Turns {
     }
 
     /// Removes `text` from the start of conversations that begin with it.
-    pub(super) fn without_beginning(mut self, text: &str) -> Self {
+    pub(super) fn strip_beginning(mut self, text: &str) -> Self {
         for part in [&mut self.opening, &mut self.system.before] {
             if let Some(rest) = part.strip_prefix(text) {
                 *part = rest.to_owned();
