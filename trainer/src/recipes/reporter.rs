@@ -247,7 +247,7 @@ impl Reporter {
     }
 
     /// Displays the progress within the current step, which has taken `seconds` so far.
-    pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
+    pub(crate) fn show_step_progress(&mut self, step: f64, seconds: f64) {
         self.show_progress(step, None, seconds);
     }
 

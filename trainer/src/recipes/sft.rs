@@ -313,7 +313,7 @@ impl<'a> Run<'a> {
                     let tokens = n_before as f64 + done * micro_batch.n_tokens() as f64;
                     // Report less than 1, because the optimizer update is still missing.
                     let part = (tokens / n_tokens).min(0.999);
-                    reporter.within_step(before + part, started.elapsed().as_secs_f64());
+                    reporter.show_step_progress(before + part, started.elapsed().as_secs_f64());
                 }
                 !interrupt.as_ref().is_some_and(Interrupt::is_set)
             };
