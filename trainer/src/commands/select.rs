@@ -194,7 +194,7 @@ fn evaluate_checkpoints(
     let mut config = loaded.config;
     config.device = device_option.name(config.device)?;
     let device = device_option.open(config.device)?;
-    if let Some(lock) = RunLock::of_run(&args.run)? {
+    if let Some(lock) = RunLock::read_for_run(&args.run)? {
         let used = [&MODELS[..], &PROMPTS].concat();
         lock.check_used(&config, Used::settings(&used), &args.run)?;
     }

@@ -167,7 +167,7 @@ mod tests {
         // A missing path is not an input.
         let config = config(dir.path(), Path::new("nowhere"));
         let begin = || begin(dir.path(), &config);
-        let read_lock = || RunLock::of_run(dir.path()).expect("readable");
+        let read_lock = || RunLock::read_for_run(dir.path()).expect("readable");
         let expected = RunLock::read_inputs(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
 

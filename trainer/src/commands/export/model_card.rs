@@ -43,7 +43,7 @@ pub(in crate::commands) fn model_card(
     let base = config.language_model()?;
     let path = file_name(&base.model_name_or_path);
     let hub_name = base.hub_id.as_deref();
-    let lock = RunLock::of_checkpoint(checkpoint)?;
+    let lock = RunLock::read_for_checkpoint(checkpoint)?;
     let (library, what) = match kind {
         CardKind::Adapter => ("peft", "A LoRA adapter of"),
         CardKind::Merged => ("transformers", "A LoRA adapter merged into"),

@@ -80,7 +80,7 @@ impl PendingUpload {
             _ => BASE_MODEL,
         };
         let known = match checkpoint {
-            Some(checkpoint) => RunLock::of_checkpoint(checkpoint)?,
+            Some(checkpoint) => RunLock::read_for_checkpoint(checkpoint)?,
             None => None,
         };
         parts.extend(model_digests(config, &[base], known.as_ref())?);
