@@ -22,7 +22,7 @@ fn bars() -> MutexGuard<'static, Vec<ProgressBar>> {
 }
 
 /// Runs `write`, which writes to the terminal, while no bar is drawn.
-pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
+pub fn write_between_bars<T>(write: impl FnOnce() -> T) -> T {
     match bars().last() {
         Some(bar) => bar.suspend(write),
         None => write(),
@@ -31,7 +31,7 @@ pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
 
 /// Prints a line. An error, for example on a full disk, is ignored so that the work continues.
 pub fn print(line: &str) {
-    between_bars(|| {
+    write_between_bars(|| {
         let mut stderr = io::stderr();
         let line = printable::lines(line);
         let line = fitting_text(&line, &stderr);
@@ -52,7 +52,7 @@ impl Write for BetweenBars {
         // An event is one line. Line breaks inside it come from names or other untrusted text.
         let line = with_colors_only(line).replace('\n', "\\n");
         let text = format!("{}\n", fitting_text(&line, &stderr));
-        between_bars(|| stderr.write_all(text.as_bytes()))?;
+        write_between_bars(|| stderr.write_all(text.as_bytes()))?;
         Ok(bytes.len())
     }
 
