@@ -107,7 +107,7 @@ fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
 
 /// Warnings about the learning-rate schedules of a run.
 pub(super) fn learning_rate_lines(config: &Config, preparation: &Preparation) -> Vec<String> {
-    let schedule = LearningRateSchedule::of_training(&config.train, preparation.total_steps);
+    let schedule = LearningRateSchedule::for_training(&config.train, preparation.total_steps);
     let retriever = preparation.retriever.as_ref();
     let retriever = retriever.and_then(|pairs| retriever_learning_rate_line(config, pairs));
     schedule_line("train", schedule)
@@ -122,7 +122,7 @@ pub(super) fn retriever_learning_rate_line(
     preparation: &RetrieverPreparation,
 ) -> Option<String> {
     let training = config.trained_retriever()?;
-    let schedule = LearningRateSchedule::of_retriever(training, preparation.total_steps);
+    let schedule = LearningRateSchedule::for_retriever(training, preparation.total_steps);
     schedule_line("retriever", schedule)
 }
 
@@ -206,7 +206,7 @@ mod tests {
                 warmup_steps: Some(warmup_steps),
                 ..TrainConfig::default()
             };
-            let schedule = LearningRateSchedule::of_training(&config, total_steps);
+            let schedule = LearningRateSchedule::for_training(&config, total_steps);
             schedule_line("train", schedule).unwrap_or_default()
         };
         let nothing = line(LrSchedulerType::Linear, 2e-4, 1, 1);

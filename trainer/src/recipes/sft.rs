@@ -80,7 +80,7 @@ pub fn train(
     profiled_steps: u64,
 ) -> Result<RunSummary, Error> {
     let mut run = Run::open(config, preparation, inputs, resume, device)?;
-    let schedule = LearningRateSchedule::of_training(&config.train, preparation.total_steps);
+    let schedule = LearningRateSchedule::for_training(&config.train, preparation.total_steps);
     let mut steps = ProfiledSteps::new(run.run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
     while run.state.step < preparation.total_steps && run.run.stopped_early.is_none() {

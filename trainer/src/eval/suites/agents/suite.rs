@@ -69,7 +69,7 @@ impl AgentSuite {
             }
             drop(executor);
             if let Some(retriever) = &config.retriever {
-                let files = EncoderFiles::of_retriever(retriever)?;
+                let files = EncoderFiles::for_retriever(retriever)?;
                 warn_of_cut_documents(benchmark.catalogue(), &files)?;
             }
         }
