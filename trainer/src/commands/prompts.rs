@@ -12,7 +12,7 @@ use tooltune_apis::read_text;
 use tooltune_disk::regular_file;
 use tooltune_disk::regular_file::STANDARD_INPUT;
 use tooltune_json as json;
-use tooltune_json::lines::without_line_end;
+use tooltune_json::lines::strip_line_end;
 use tooltune_rows::text::{DataError, PrepareOptions, Row, TokenizedPrompt, TrainOn, read_tools};
 use tooltune_template::{Conversation, Message, Role};
 
@@ -119,7 +119,7 @@ pub(super) fn option_text(option: &str, text: &str) -> Result<String, Error> {
 fn without_echo_newline<'t>(option: &str, read: &'t str) -> &'t str {
     match option {
         "--prompt" => read,
-        _ => without_line_end(read),
+        _ => strip_line_end(read),
     }
 }
 
