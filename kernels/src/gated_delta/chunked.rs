@@ -131,7 +131,7 @@ impl Layout {
     }
 
     /// Converts rows of tokens, `[n, d]`, to chunks, `[chunks, CHUNK, d]`, padded with zero rows.
-    fn in_chunks(&self, x: Tensor<2>) -> Tensor<3> {
+    fn split_into_chunks(&self, x: Tensor<2>) -> Tensor<3> {
         let (device, d) = (x.device(), x.dims()[1]);
         let none = Tensor::zeros([1, d], (&device, x.dtype()));
         let chunks = self.tokens.len() / CHUNK;
@@ -188,14 +188,14 @@ impl Chunks {
     fn new(inputs: DeltaInputs, heads: DeltaHeads, layout: &Layout) -> Self {
         let (device, dtype) = (inputs.qkv.device(), arithmetic(inputs.qkv.dtype()));
         let h = heads.value_heads;
-        let qkv = layout.in_chunks(normalize_heads(inputs.qkv.cast(dtype), heads));
+        let qkv = layout.split_into_chunks(normalize_heads(inputs.qkv.cast(dtype), heads));
         let part =
             |first: usize, width: usize, h: usize| by_heads(qkv.clone().narrow(2, first, width), h);
         let queries = part(0, heads.keys(), heads.key_heads);
         let keys = part(heads.keys(), heads.keys(), heads.key_heads);
         let values = part(2 * heads.keys(), heads.values(), h);
-        let [log_decay, beta] =
-            [inputs.log_decay, inputs.beta].map(|x| by_heads(layout.in_chunks(x.cast(dtype)), h));
+        let [log_decay, beta] = [inputs.log_decay, inputs.beta]
+            .map(|x| by_heads(layout.split_into_chunks(x.cast(dtype)), h));
         let below = Tensor::<2>::ones([CHUNK; 2], (&device, dtype)).tril(0);
         let sums = below.unsqueeze().matmul(log_decay);
         let chunks = sums.dims()[0];
