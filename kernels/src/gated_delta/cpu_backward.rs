@@ -142,9 +142,9 @@ unsafe fn walk_document<T: Number>(
         let (keys, memory) = memory.split_at_mut(sizes[0]);
         let (values, memory) = memory.split_at_mut(sizes[1]);
         let (own, d_states) = memory.split_at_mut(sizes[2]);
-        let mut key_head = KeyHead::in_memory(keys, strides);
-        let mut value_head = ValueHead::in_memory(values, strides);
-        let mut memory = Memory::in_memory(own, strides);
+        let mut key_head = KeyHead::from_memory(keys, strides);
+        let mut value_head = ValueHead::from_memory(values, strides);
+        let mut memory = Memory::from_memory(own, strides);
         for (chunk, (first, m)) in task.chunks().enumerate().take(n_chunks - 1) {
             key_head.load(inputs, task.key_head, first, m);
             let (before, behind) = states[chunk * all..].split_at_mut(all);
@@ -250,7 +250,7 @@ impl<'m> Memory<'m> {
     }
 
     /// Splits memory of size [`Memory::floats`]; contents are arbitrary.
-    fn in_memory(mut memory: &'m mut [f32], strides: Strides) -> Self {
+    fn from_memory(mut memory: &'m mut [f32], strides: Strides) -> Self {
         let mut take = |n: usize| {
             let (part, rest) = std::mem::take(&mut memory).split_at_mut(n);
             memory = rest;

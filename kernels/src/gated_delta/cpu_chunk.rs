@@ -132,7 +132,7 @@ impl<'m> KeyHead<'m> {
     }
 
     /// Splits memory of size [`KeyHead::floats`]; contents are arbitrary.
-    pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
+    pub(super) fn from_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (q, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (k, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (qk, memory) = memory.split_at_mut(SQUARE);
@@ -213,7 +213,7 @@ impl<'m> ValueHead<'m> {
     }
 
     /// Splits memory of size [`ValueHead::floats`]; contents are arbitrary.
-    pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
+    pub(super) fn from_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (v, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (state_values, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (change, memory) = memory.split_at_mut(CHUNK * strides.value);
