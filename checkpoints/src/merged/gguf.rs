@@ -237,7 +237,7 @@ impl Model<'_> {
                     || CheckpointError::malformed(gguf_file.metadata.path(), name, "is missing");
                 gguf_file.read_f32(name)?.ok_or_else(missing)?
             }
-            (None, None) => self.ordered(path, &planned.name)?,
+            (None, None) => self.converted_tensor(path, &planned.name)?,
         };
         if let Some((pair, scaling)) = self.pairs_by_weight.get(&planned.name) {
             let [n_out, n_in] = [pair.b.shape[0], pair.a.shape[1]];
@@ -263,7 +263,7 @@ impl Model<'_> {
 
     /// A tensor of a Hugging Face folder, converted to llama.cpp's row order, values and
     /// dimensions.
-    fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
+    fn converted_tensor(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
         let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
         let architecture = self.base.architecture;
         StoredValue::for_tensor(architecture.family(), name).apply(&mut values);
