@@ -134,7 +134,7 @@ fn locate(
 ) -> Result<Option<Fetched>, HubError> {
     let Some(need) = need else {
         // Damage is reported by the code that needs the file.
-        return Ok(hub.cached(name, WantedFiles::All).unwrap_or_default());
+        return Ok(hub.cached_files(name, WantedFiles::All).unwrap_or_default());
     };
     fetch(hub, name, need).map(Some)
 }
