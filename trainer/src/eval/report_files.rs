@@ -165,7 +165,7 @@ mod tests {
             json!({"id": "a:3", "finish_reason": ""}),
         ];
         let prediction_lines = PredictionLines {
-            suite: SuiteInfo::named("slot").expect("a suite"),
+            suite: SuiteInfo::from_name("slot").expect("a suite"),
             kind: "completion",
         };
         let files = report_files(prediction_lines, &json!({"n": 3, "share": 0.1_f64}), lines)

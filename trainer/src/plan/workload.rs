@@ -201,7 +201,7 @@ fn other_batches(
 ) -> Vec<Vec<usize>> {
     let longest = preparation.examples.longest();
     let others = suites.iter().filter(|(name, _)| {
-        let needs = SuiteInfo::named(name).map(|suite| suite.needs);
+        let needs = SuiteInfo::from_name(name).map(|suite| suite.needs);
         needs.is_some_and(|needs| needs.generator && needs.rows.is_none())
     });
     others

@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_ceiling_is_printed_next_to_its_value() {
-        let slot = SuiteInfo::named("slot").expect("a suite");
+        let slot = SuiteInfo::from_name("slot").expect("a suite");
         let ceilings = [Ceiling {
             metric: "strict_keys_accuracy",
             value: 0.625,
