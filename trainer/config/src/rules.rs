@@ -74,7 +74,7 @@ impl Rules<'_> {
     }
 
     /// Refuses a secret in place of a variable name, so that the secret reaches no file or message.
-    pub(super) fn variable(&mut self, path: &str, name: &str) {
+    pub(super) fn refuse_secret_as_variable(&mut self, path: &str, name: &str) {
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !name.starts_with(|c: char| c.is_ascii_digit());

@@ -214,7 +214,7 @@ impl ExecutorConfig {
         }
         if kind == ExecutorKind::Mcp {
             for variable in &self.environment {
-                rules.variable(&full_key("environment"), variable);
+                rules.refuse_secret_as_variable(&full_key("environment"), variable);
             }
         }
         if kind == ExecutorKind::Stabletoolbench {
@@ -227,13 +227,13 @@ impl ExecutorConfig {
                 rules.url(&full_key("service_url"), url);
             }
             if let Some(variable) = &self.toolbench_key_env {
-                rules.variable(&full_key("toolbench_key_env"), variable);
+                rules.refuse_secret_as_variable(&full_key("toolbench_key_env"), variable);
             }
         }
         if kind == ExecutorKind::Http {
             rules.url(&full_key("base_url"), &self.base_url);
             for (name, variable) in &self.headers.0 {
-                rules.variable(&full_key(&format!("headers.{name}")), variable);
+                rules.refuse_secret_as_variable(&full_key(&format!("headers.{name}")), variable);
             }
         }
     }
@@ -253,7 +253,7 @@ impl JudgeConfig {
         );
         rules.url(&full_key("base_url"), &self.base_url);
         if let Some(variable) = &self.api_key_env {
-            rules.variable(&full_key("api_key_env"), variable);
+            rules.refuse_secret_as_variable(&full_key("api_key_env"), variable);
         }
     }
 }
