@@ -13,7 +13,7 @@ use tooltune_hub::marked_card;
 use tooltune_suites::SuiteInfo;
 
 use crate::commands::counted;
-use crate::commands::export::published::{file_name, publishable};
+use crate::commands::export::published::{file_name, publishable_settings};
 use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
@@ -124,7 +124,7 @@ fn settings(config: &Config) -> Result<String, Error> {
     let unwritable = |error: &dyn std::fmt::Display| Error::Usage(format!("the settings: {error}"));
     let settings = config.to_toml().map_err(|error| unwritable(&error))?;
     let settings: toml::Table = settings.parse().map_err(|error| unwritable(&error))?;
-    toml::to_string(&publishable(settings)).map_err(|error| unwritable(&error))
+    toml::to_string(&publishable_settings(settings)).map_err(|error| unwritable(&error))
 }
 
 /// Describes the LoRA variant.
