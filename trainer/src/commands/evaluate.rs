@@ -20,7 +20,7 @@ use crate::cli::EvalArgs;
 use crate::commands::evaluate::measured_loss::{measured_loss, suite_loss};
 use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::untrained;
+use crate::encoder::documents::load_untrained_retriever;
 use crate::error::Error;
 use crate::eval::endings::Endings;
 use crate::eval::endpoint_generator::{EndpointGenerator, OPTION_NAMES};
@@ -415,7 +415,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
             "the run {} does not exist; using the untrained retriever",
             run.display()
         ))?;
-        return untrained(config, device);
+        return load_untrained_retriever(config, device);
     }
     if args.target.model.checkpoint()? != "base" {
         let dir = args.target.model.checkpoint_dir(config)?;
@@ -427,7 +427,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
             return Ok(trained);
         }
     }
-    untrained(config, device)
+    load_untrained_retriever(config, device)
 }
 
 fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, checkp
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalConfig, EvalStrategy, MetricExpression, Suite};
 use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::untrained;
+use crate::encoder::documents::load_untrained_retriever;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::settings;
@@ -85,7 +85,7 @@ impl Evaluator {
             return Ok(None);
         }
         let examples = inputs.held_out.map(|prepared| prepared.examples.clone());
-        let untrained = ranks_untrained(config).then(|| untrained(config, device));
+        let untrained = ranks_untrained(config).then(|| load_untrained_retriever(config, device));
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
             options: GenerationOptions::from_config(config, inputs.stop_ids),

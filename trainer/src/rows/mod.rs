@@ -25,7 +25,9 @@ pub use self::learned::{SettingFiles, refuse_training_files};
 pub use self::system::missing_system;
 
 use crate::config::{Config, DataFormat, GoatConfig};
-use crate::encoder::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
+use crate::encoder::documents::{
+    DocumentIndex, load_untrained_retriever, texts_of, warn_of_cut_documents,
+};
 use crate::error::Error;
 use crate::settings;
 use tooltune_terminal::RowsProgress;
@@ -345,7 +347,7 @@ fn ranked_documents(
     expansion: Expansion<'_>,
     device: &Device,
 ) -> Result<HashMap<String, Vec<usize>>, Error> {
-    let retriever = untrained(config, device)?;
+    let retriever = load_untrained_retriever(config, device)?;
     warn_of_cut_documents(expansion.catalogue, &retriever.files)?;
     let index = DocumentIndex::new(retriever, &texts_of(expansion.catalogue))?;
     let mut texts: Vec<String> = trajectories
