@@ -292,7 +292,7 @@ impl Generator<'_> {
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        let saved = |key: &K| journal.as_ref()?.saved(key.as_ref());
+        let saved = |key: &K| journal.as_ref()?.saved_completion(key.as_ref());
         let mut texts: Vec<Option<Completion>> = keys.iter().map(saved).collect();
         let missing: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
         let pending: Vec<GenerationRequest<'_>> = missing.iter().map(|&i| prompts[i]).collect();

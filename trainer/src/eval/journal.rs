@@ -92,7 +92,7 @@ impl Journal {
     }
 
     /// The completion of a prompt, if saved.
-    pub fn saved(&self, id: &str) -> Option<Completion> {
+    pub fn saved_completion(&self, id: &str) -> Option<Completion> {
         self.written.get(id).cloned()
     }
 
@@ -349,8 +349,14 @@ mod tests {
         bytes.truncate(bytes.len() - 9);
         std::fs::write(&path, &bytes).unwrap();
         let mut journal = Journal::open(dir.path(), "a").unwrap();
-        assert_eq!(journal.saved("rows:1"), Some(completion("{\"x\": 1}\n")));
-        assert_eq!((journal.saved("rows:2"), journal.len()), (None, 1));
+        assert_eq!(
+            journal.saved_completion("rows:1"),
+            Some(completion("{\"x\": 1}\n"))
+        );
+        assert_eq!(
+            (journal.saved_completion("rows:2"), journal.len()),
+            (None, 1)
+        );
         journal.add("rows:2", &completion("b")).unwrap();
         drop(journal);
         assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 2);
@@ -404,8 +410,12 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let journal = Journal::open(dir.path(), "a").unwrap();
             assert_eq!(journal.len(), 4, "{n}");
-            assert_eq!(journal.saved("rows:3"), None, "{n}");
-            assert_eq!(journal.saved("rows:5"), Some(completion("text")), "{n}");
+            assert_eq!(journal.saved_completion("rows:3"), None, "{n}");
+            assert_eq!(
+                journal.saved_completion("rows:5"),
+                Some(completion("text")),
+                "{n}"
+            );
         }
         // A damaged or missing first line loses nothing.
         let end = original.iter().position(|byte| *byte == b'\n').unwrap() + 1;

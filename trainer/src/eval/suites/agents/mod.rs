@@ -467,7 +467,10 @@ impl Calls<'_> {
             requested.task_id,
             sha256_bytes(called.as_bytes())
         );
-        if let Some(result) = journal.saved(&key).and_then(|saved| result_of(&saved.text)) {
+        if let Some(result) = journal
+            .saved_completion(&key)
+            .and_then(|saved| result_of(&saved.text))
+        {
             return Ok(Some(result));
         }
         let Some(result) = call(self.executor) else {
