@@ -215,7 +215,7 @@ impl RopeScaling {
                 factor: number(table, "factor")?,
                 low_freq_factor: number(table, "low_freq_factor")?,
                 high_freq_factor: number(table, "high_freq_factor")?,
-                original_max_position_embeddings: context.original(table)? as f64,
+                original_max_position_embeddings: context.pretraining_context(table)? as f64,
             }),
             "yarn" => context.yarn(table),
             "longrope" => context.longrope(table),
@@ -233,7 +233,7 @@ impl Context<'_> {
     ///
     /// `_compute_yarn_parameters` of transformers 5.23.
     fn yarn(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
-        let original = self.original(table)? as f64;
+        let original = self.pretraining_context(table)? as f64;
         let longer = self.max_position_embeddings as f64 / original;
         let factor = optional_number(table, "factor")?.unwrap_or(longer);
         let mscale = |times: f64| match factor <= 1.0 {
@@ -262,7 +262,7 @@ impl Context<'_> {
     ///
     /// `_compute_longrope_parameters` of transformers 5.23.
     fn longrope(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
-        let original = self.original(table)?;
+        let original = self.pretraining_context(table)?;
         let longer = self.max_position_embeddings as f64 / original as f64;
         let factor = optional_number(table, "factor")?.unwrap_or(longer);
         let inferred = match factor <= 1.0 {
@@ -286,7 +286,7 @@ impl Context<'_> {
     /// # Source
     ///
     /// transformers 5.23's `AutoConfig`, tested with files of each kind.
-    fn original(self, table: &Value) -> Result<usize, DecoderConfigError> {
+    fn pretraining_context(self, table: &Value) -> Result<usize, DecoderConfigError> {
         let field = "original_max_position_embeddings";
         let [top, original] = [
             optional_count(self.json, field)?,
