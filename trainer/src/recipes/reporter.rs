@@ -238,7 +238,7 @@ impl Reporter {
     }
 
     /// Displays the step at which the run resumes, and whether the run is already complete.
-    pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
+    pub(crate) fn show_resumed_step(&mut self, checkpoint: &Checkpoint, is_over: bool) {
         self.show(&Record::Resumed(ResumeRecord {
             checkpoint: checkpoint.path.clone(),
             step: checkpoint.step,

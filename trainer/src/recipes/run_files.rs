@@ -66,7 +66,7 @@ pub fn begin(
             if earlier != lock || !run_dir.join(LOCK_FILE).exists() {
                 lock.write(run_dir)?;
             }
-            PendingLock::written(run_dir, &lock)
+            PendingLock::already_written(run_dir, &lock)
         }
     };
     write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?;

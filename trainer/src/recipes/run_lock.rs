@@ -402,7 +402,7 @@ impl InputTimes {
     }
 
     /// Files whose entries differ or are missing on one side.
-    pub(super) fn changed(&self, now: &Self) -> BTreeSet<PathBuf> {
+    pub(super) fn changed_files(&self, now: &Self) -> BTreeSet<PathBuf> {
         let files = self.0.keys().chain(now.0.keys());
         let others = files.filter(|&file| self.0.get(file) != now.0.get(file));
         others.cloned().collect()

@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
             let has_steps =
                 run.state.step < preparation.total_steps && run.run.stopped_early.is_none();
             let is_over = !has_steps && !run.evaluation_is_due();
-            run.run.reporter.resumed(checkpoint, is_over);
+            run.run.reporter.show_resumed_step(checkpoint, is_over);
         }
         Ok(run)
     }
