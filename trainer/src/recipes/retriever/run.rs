@@ -98,7 +98,7 @@ impl<'a> RetrieverRun<'a> {
             let layout = &encoder.layout;
             let (r, alpha, targets) = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
             let lora = RetrieverLora::new(layout, parameters, r, alpha, targets)?;
-            parameters = lora.initial(config.train.seed, device);
+            parameters = lora.initial_factors(config.train.seed, device);
             encoder.trained = Trained::Lora(Box::new(lora));
         }
         let adamw = AdamW {
