@@ -165,7 +165,7 @@ impl Counts {
     }
 
     /// A report line about rows that cannot be read, with the first one.
-    pub fn broken(&self) -> Option<String> {
+    pub fn broken_rows_line(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(
             "{} cannot be read, such as {first}",

@@ -138,7 +138,7 @@ impl Answers {
     }
 
     /// Path of the incomplete file, which is kept after an interruption; `None` for a stream.
-    pub fn kept(&self) -> Option<&Path> {
+    pub fn partial_path(&self) -> Option<&Path> {
         Some(&self.partial.as_ref()?.path)
     }
 
