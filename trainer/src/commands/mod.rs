@@ -172,7 +172,7 @@ fn with_progress_under<R>(
 ) -> Result<R, Error> {
     let mut progress = Progress::begin();
     let result = work(&mut |state| {
-        progress.generated(state);
+        progress.show(state);
         !interrupt.get_or_insert_with(Interrupt::begin).is_set()
     });
     progress.finish();

@@ -325,7 +325,7 @@ impl<'a> Evaluation<'a> {
         attach(decoder, &checkpoint.path, model, device)?;
         let mut progress = Progress::begin();
         let mut watch = |state| {
-            progress.generated(state);
+            progress.show(state);
             true
         };
         let target = EvalTarget {

@@ -352,7 +352,7 @@ impl Reporter {
         let (_, progress) = self
             .evaluation
             .get_or_insert_with(|| (Instant::now(), Progress::begin()));
-        progress.generated(state);
+        progress.show(state);
     }
 
     /// Writes and displays the line of an evaluation.

@@ -148,7 +148,7 @@ impl Counted {
     }
 
     /// Shows that `n` parts are done in total.
-    pub fn done(&mut self, n: usize) {
+    pub fn advance(&mut self, n: usize) {
         if let Some(bar) = &self.bar {
             return bar.set_position(n as u64);
         }
