@@ -44,7 +44,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, catch_out_of_memory};
-use tooltune_terminal::{Progress, columns, counted, fitting_text, write_between_bars};
+use tooltune_terminal::{Progress, columns, count_noun, fitting_text, write_between_bars};
 
 /// Runs one command.
 ///

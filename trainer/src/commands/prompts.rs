@@ -16,7 +16,7 @@ use tooltune_json::lines::strip_line_end;
 use tooltune_rows::text::{DataError, PrepareOptions, Row, TokenizedPrompt, TrainOn, read_tools};
 use tooltune_template::{Conversation, Message, Role};
 
-use super::{counted, eprint_line};
+use super::{count_noun, eprint_line};
 use crate::base_model::BaseModel;
 use crate::cli::{GenerateArgs, TurnChoice};
 use crate::config::{Config, DataFormat, OnEmpty};
@@ -293,7 +293,7 @@ fn turn_prompts(
                 return Err(Error::Usage(format!(
                     "{}: --turn {number} does not exist; the row has {} of the assistant",
                     row.id,
-                    counted(turns.len(), "turn")
+                    count_noun(turns.len(), "turn")
                 )));
             }
         },

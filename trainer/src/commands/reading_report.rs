@@ -2,7 +2,7 @@
 
 use tooltune_rows::text::{DropReason, PrepareReport, UnsupervisedTurns, WithoutBos};
 
-use super::{counted, eprint_line, say};
+use super::{count_noun, eprint_line, say};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::optim::LearningRateSchedule;
@@ -100,7 +100,7 @@ fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
         .filter(|(n, _)| *n > 0)
         .map(|(n, reason)| {
             let are = if n == 1 { "is" } else { "are" };
-            format!("{} {are} not supervised: {reason}", counted(n, "turn"))
+            format!("{} {are} not supervised: {reason}", count_noun(n, "turn"))
         })
         .collect()
 }

@@ -12,7 +12,7 @@ use tooltune_disk::regular_file;
 use tooltune_hub::marked_card;
 use tooltune_suites::SuiteInfo;
 
-use crate::commands::counted;
+use crate::commands::count_noun;
 use crate::commands::export::published::{file_name, publishable_settings};
 use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
@@ -95,7 +95,7 @@ pub(in crate::commands) fn model_card(
         } else {
             None
         };
-        let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
+        let rows = rows.map_or_else(String::new, |n| format!("{}, ", count_noun(n, "row")));
         line(
             &mut text,
             &format!(

@@ -38,7 +38,7 @@ use crate::eval::report_files::{PredictionLines, report_files};
 use crate::eval::saved::excerpt;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
-use tooltune_terminal::counted;
+use tooltune_terminal::count_noun;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
@@ -159,10 +159,10 @@ impl CallsSuite {
             .count();
         remarks.push(format!(
             "calls: evaluating {} of {}; the references have {}, and {} without calls",
-            counted(turns.len(), "turn"),
-            counted(rows.len(), "row"),
-            counted(n_calls, "call"),
-            counted(n_texts, "turn")
+            count_noun(turns.len(), "turn"),
+            count_noun(rows.len(), "row"),
+            count_noun(n_calls, "call"),
+            count_noun(n_texts, "turn")
         ));
         Ok(Self {
             turns,
