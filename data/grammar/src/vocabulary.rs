@@ -144,7 +144,7 @@ impl Vocabulary {
     }
 
     /// The ID of the special token with this spelling.
-    pub(super) fn special(&self, text: &str) -> Option<u32> {
+    pub(super) fn special_token_id(&self, text: &str) -> Option<u32> {
         self.inner.specials.get(text).copied()
     }
 
