@@ -49,7 +49,7 @@ type FileState = (u64, Option<SystemTime>);
 /// # Errors
 ///
 /// A file cannot be read.
-pub(super) fn of(
+pub(super) fn compute(
     config: &Config,
     base: &BaseModel,
     files: &RowFiles,

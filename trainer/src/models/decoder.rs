@@ -160,7 +160,7 @@ impl BatchContext {
             local_rope: config.local_rotary.as_ref().map(table),
             query_scaling: config
                 .query_scaling
-                .and_then(|scaling| scaling.of(position_ids, &device)),
+                .and_then(|scaling| scaling.query_factors(position_ids, &device)),
             documents: Documents::new(cu_seqlens, position_ids.len()),
             shape: BlockShape::new(config),
         }
@@ -206,7 +206,7 @@ fn rope_table(
 
 impl QueryScaling {
     /// Factor on the queries of each token, `[n, 1, 1]`; `None` if all factors are 1.
-    fn of(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
+    fn query_factors(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
         let scaling = |&position: &u32| {
             let contexts = (f64::from(position) / self.context).floor();
             (1.0 + self.beta * contexts.ln_1p()) as f32
