@@ -185,8 +185,8 @@ pub fn compare_pairs(
     if pairs.is_empty() {
         return Err(PairedError::NoSamples);
     }
-    let first_scores = mean("first", &pairs, Pair::before)?;
-    let second_scores = mean("second", &pairs, Pair::after)?;
+    let first_scores = mean("first", &pairs, Pair::weighted_before)?;
+    let second_scores = mean("second", &pairs, Pair::weighted_after)?;
     let p = p_value(&pairs, options);
     let flipped = |is: fn(f64) -> bool| -> Vec<Flip> {
         let both = pairs
@@ -217,13 +217,13 @@ struct Pair {
 
 impl Pair {
     /// Weighted score and weight of the first system.
-    fn before(&self) -> [f64; 2] {
+    fn weighted_before(&self) -> [f64; 2] {
         let weight = self.weights[0];
         [self.flip.before * weight, weight]
     }
 
     /// Weighted score and weight of the second system.
-    fn after(&self) -> [f64; 2] {
+    fn weighted_after(&self) -> [f64; 2] {
         let weight = self.weights[1];
         [self.flip.after * weight, weight]
     }
