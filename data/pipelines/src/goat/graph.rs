@@ -52,7 +52,7 @@ pub(super) fn similar_edges(
         documents.push(document.clone());
     }
     let catalogue = ApiCatalogue::new(documents)?;
-    let graph = DependencyGraph::by_similarity(&texts, encoder, input.options.threshold)?;
+    let graph = DependencyGraph::from_similarity(&texts, encoder, input.options.threshold)?;
     let graph = NamedGraph::from_graph(graph, &catalogue);
     let mut edges: Vec<NamedEdge> = graph
         .graph()

@@ -116,7 +116,7 @@ impl DependencyGraph {
     /// # Errors
     ///
     /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges. The similarity
-    /// filter ([`DependencyGraph::by_similarity`]) does not build this graph.
+    /// filter ([`DependencyGraph::from_similarity`]) does not build this graph.
     ///
     /// # Source
     ///

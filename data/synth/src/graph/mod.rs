@@ -3,7 +3,7 @@
 //!
 //! 1. [`DependencyGraph::complete_graph`]: an edge from every API to every parameter of every other
 //!    API.
-//! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output, or of one
+//! 2. [`DependencyGraph::from_similarity`]: keeps an edge if the description of the output, or of one
 //!    of its fields, is similar enough to the description of the parameter.
 //! 3. [`connected_subgraphs`]: every connected set of APIs of the given sizes, each once.
 //! 4. [`execution_order`]: breaks cycles at random, keeps one edge per parameter, and sorts

@@ -222,7 +222,7 @@ impl DependencyGraph {
     /// # Source
     ///
     /// GOAT, section 3.1.1: filtering via embedding similarity; thresholds .2 and .05 (appendix).
-    pub fn by_similarity(
+    pub fn from_similarity(
         apis: &[ApiDescriptions],
         encoder: &dyn SentenceEncoder,
         threshold: f64,
@@ -397,7 +397,7 @@ mod tests {
             ApiDescriptions::from_document(&tide_document, RETURNED),
             apis().remove(1),
         ];
-        let graph = DependencyGraph::by_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
+        let graph = DependencyGraph::from_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
         assert!(
             graph.edges().iter().all(|edge| edge.source == 1),
             "{graph:?}"
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn an_edge_is_kept_if_its_texts_are_similar() {
         let kept_edges = |threshold| {
-            DependencyGraph::by_similarity(&apis(), &HashEncoder, threshold).expect("a graph")
+            DependencyGraph::from_similarity(&apis(), &HashEncoder, threshold).expect("a graph")
         };
         let similar_edge = Edge {
             source: 0,
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn the_threshold_must_be_a_cosine() {
         for threshold in [1.5, -2.0, f64::NAN] {
-            let error = DependencyGraph::by_similarity(&apis(), &HashEncoder, threshold);
+            let error = DependencyGraph::from_similarity(&apis(), &HashEncoder, threshold);
             assert!(
                 matches!(error, Err(GraphError::BadThreshold { .. })),
                 "{threshold}"

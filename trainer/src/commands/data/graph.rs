@@ -121,7 +121,7 @@ fn similar_edges(
         .map(|document| ApiDescriptions::from_document(document, rule))
         .collect();
     let encoder = MiniLmEncoder::open(&args.retriever, &device_option.open(config::Device::Cpu)?)?;
-    let graph = DependencyGraph::by_similarity(&texts, &encoder, args.threshold)?;
+    let graph = DependencyGraph::from_similarity(&texts, &encoder, args.threshold)?;
     Ok(graph)
 }
 
