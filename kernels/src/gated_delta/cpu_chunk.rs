@@ -93,7 +93,7 @@ impl Strides {
 }
 
 /// `m` rows of a token-by-token matrix.
-pub(super) fn between_tokens(numbers: &[f32], m: usize) -> Matrix<'_> {
+pub(super) fn token_matrix(numbers: &[f32], m: usize) -> Matrix<'_> {
     Matrix::strided(numbers, [m, m], CHUNK)
 }
 
@@ -300,7 +300,7 @@ impl<'m> ValueHead<'m> {
             }
         }
         let target = strides.to_values(to, before.is_some());
-        let scores = between_tokens(self.scores, m);
+        let scores = token_matrix(self.scores, m);
         multiply(target, scores, Shape::Lower, strides.values(self.change, m));
     }
 
