@@ -117,7 +117,7 @@ pub fn decode_step(
         crate::operation!("attention decode");
         let capacity = check_caches("decode_step", [b, heads, c], g, [keys, values]);
         columns.check(b, capacity);
-        cache.iter_mut().for_each(without_holes);
+        cache.iter_mut().for_each(make_contiguous);
         let [keys, values] = &*cache;
         return attend_to_cache(qkv, queries, [keys, values], columns, true);
     }
@@ -136,7 +136,7 @@ pub fn decode_step(
 
 /// Copies the cache if it is not contiguous, because GPU kernels require contiguous memory. On a
 /// GPU, small caches may have gaps.
-fn without_holes(cache: &mut Tensor<4>) {
+fn make_contiguous(cache: &mut Tensor<4>) {
     #[cfg(feature = "cube")]
     {
         let there = cache
@@ -349,7 +349,7 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
     );
     #[cfg(feature = "cube")]
     if has_decode_kernels(qkv) && cache.iter().all(|cache| cache.dtype() == qkv.dtype()) {
-        cache.iter_mut().for_each(without_holes);
+        cache.iter_mut().for_each(make_contiguous);
         let qkv = qkv.clone().try_into_primitive::<burn_cubecl::CubeBackend>();
         let there = cache.each_ref().map(|cache| {
             cache
