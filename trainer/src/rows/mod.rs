@@ -121,7 +121,7 @@ pub fn rows_format(config: &Config, files: &RowFiles) -> Result<Option<text::Dat
     if config.data.format == DataFormat::Auto && !files.is_empty() {
         return Err(undetected_format());
     }
-    Ok(config.data.format.of_rows())
+    Ok(config.data.format.row_format())
 }
 
 /// Creates a row parser with the config's settings.

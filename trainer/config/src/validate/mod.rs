@@ -266,7 +266,7 @@ impl Rules<'_> {
                 "delete one of the two",
             );
         }
-        let Some(format) = data.format.of_rows() else {
+        let Some(format) = data.format.row_format() else {
             if !data.columns.is_empty() && data.format == DataFormat::Goat {
                 let help = "rename the fields in the file as in docs/data.md";
                 let message = "the fields of trajectories cannot be renamed";
