@@ -89,7 +89,7 @@ impl Evaluator {
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
             options: GenerationOptions::from_config(config, inputs.stop_ids),
-            row_suites: LoadedSuites::of_rows(config, device, inputs.rows)?,
+            row_suites: LoadedSuites::from_rows(config, device, inputs.rows)?,
             suites: Rc::clone(inputs.suites),
             untrained: untrained.transpose()?,
         }))

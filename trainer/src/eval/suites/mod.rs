@@ -445,7 +445,7 @@ impl LoadedSuites {
     /// # Errors
     ///
     /// Same as [`open`].
-    pub fn of_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
+    pub fn from_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
         let suite_context = SuiteContext {
             config,
             device,

@@ -104,7 +104,7 @@ impl SlotSuite {
     pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
         let SuiteContext { config, device, .. } = suite_context;
         if let Some(rows) = suite_context.rows {
-            return Self::of_rows(config, rows.to_vec(), device);
+            return Self::from_rows(config, rows.to_vec(), device);
         }
         refuse_other_rows(config)?;
         let mut report = ReadingReport::default();
@@ -122,7 +122,7 @@ impl SlotSuite {
                 format!("eval.max_samples = {most} leaves no rows of {file}")
             }));
         }
-        let mut suite = Self::of_rows(config, rows, device)?;
+        let mut suite = Self::from_rows(config, rows, device)?;
         remarks.extend(suite.forms.lines());
         suite.remarks = remarks;
         Ok(suite)
@@ -133,7 +133,7 @@ impl SlotSuite {
     /// # Errors
     ///
     /// A row has no schema, or the encoder cannot be loaded.
-    fn of_rows(config: &Config, rows: Vec<Row>, device: &Device) -> Result<Self, Error> {
+    fn from_rows(config: &Config, rows: Vec<Row>, device: &Device) -> Result<Self, Error> {
         Ok(Self {
             forms: FlatForms::flatten(&rows, &config.data)?,
             rows,
@@ -173,7 +173,7 @@ impl SlotSuite {
         let slot_rows = slot_rows.collect::<Result<Vec<_>, Error>>()?;
         let (score, row_scores) = score_dataset(&slot_rows, &*self.encoder)?;
         let names = tooltune_suites::slot::Metrics::<f64>::NAMES;
-        let by_file = SampleFiles::of_rows(&self.rows).measure_by_file(names, |range| {
+        let by_file = SampleFiles::from_rows(&self.rows).measure_by_file(names, |range| {
             let means = slot_means(&row_scores[range]);
             Ok(means
                 .map(|means| means.columns())
