@@ -109,7 +109,7 @@ fn flattening(form: &FlatFormArgs) -> RowFlattening {
         options: FlattenOptions {
             slots: form.slots,
             separator: form.separator.clone(),
-            on_collision: settings::on_collision(form.collisions),
+            on_collision: settings::collision_rule(form.collisions),
         },
         ..RowFlattening::default()
     }
