@@ -85,7 +85,7 @@ pub(super) fn omitted_tensors_remark(path: &Path, weights: &Weights) -> Option<S
 /// fields. For a vision-language model, the fields of its language model.
 pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError> {
     let mut config = object(path)?;
-    if let Some(text) = text_part::of_config(&config) {
+    if let Some(text) = text_part::language_model_config(&config) {
         config = text;
     }
     rope::normalise(path, &mut config)?;
