@@ -188,7 +188,7 @@ pub trait Observer {
     /// # Errors
     ///
     /// An error stops the work.
-    fn finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
+    fn on_finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
         Ok(())
     }
 }
