@@ -48,7 +48,7 @@ pub struct Ranked {
 /// # Errors
 ///
 /// The run directory cannot be listed.
-pub fn ranked(
+pub fn rank_checkpoints(
     run_dir: &RunDir,
     lines: &[Value],
     metric: &MetricExpression,
@@ -151,7 +151,7 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
 /// A file of the run directory cannot be read or written.
 pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     let eval = &config.eval;
-    let ranked = ranked(
+    let ranked = rank_checkpoints(
         run_dir,
         &measured_lines(run_dir)?,
         &metric(config)?,

@@ -465,7 +465,7 @@ impl LoadedSuites {
     /// # Errors
     ///
     /// Errors of the suites.
-    pub fn ranked(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
+    pub fn evaluate_rankings(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
         let (mut metrics, mut files) = (Metrics::new(), Files::new());
         for suite in self.iter() {
             let context = EvalContext {

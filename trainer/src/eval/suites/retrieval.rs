@@ -56,7 +56,7 @@ impl RetrievalSuite {
     /// # Errors
     ///
     /// Never for an opened suite: each query has a relevant document.
-    fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
+    fn rank_documents(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
         let texts = &self.0;
         let documents = encoder.comparison_embeddings(&texts.document_ids);
         let queries = texts.queries();
@@ -121,7 +121,7 @@ impl LoadedSuite for RetrievalSuite {
 
     fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
         let retriever = context.retriever.ok_or_else(no_retriever)?;
-        self.ranked(retriever.encoder).map(Some)
+        self.rank_documents(retriever.encoder).map(Some)
     }
 
     fn score_saved(&self, _: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {

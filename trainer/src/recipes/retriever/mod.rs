@@ -159,7 +159,7 @@ impl<'a> Recipe<'a> for Run<'a> {
         let suites = self.suites.as_ref();
         let current_encoder = self.retriever.current_encoder();
         suites
-            .map(|suites| suites.ranked(&current_encoder))
+            .map(|suites| suites.evaluate_rankings(&current_encoder))
             .transpose()
     }
 
