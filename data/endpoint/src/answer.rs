@@ -120,7 +120,7 @@ pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
     let tokens_at = |pointer: &str| value.pointer(pointer).map_or(0, token_count);
     Ok(ChatAnswer {
         without_text: if text.is_empty() {
-            without_text(message)
+            no_text_reason(message)
         } else {
             None
         },
@@ -191,7 +191,7 @@ fn message_text(message: &Value) -> Option<String> {
 }
 
 /// What a message without text contains instead; `None` if its content is the empty string.
-fn without_text(message: &Value) -> Option<WithoutText> {
+fn no_text_reason(message: &Value) -> Option<WithoutText> {
     let has_content = |key: &str| match message.get(key) {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
