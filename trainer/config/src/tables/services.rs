@@ -159,8 +159,8 @@ impl ExecutorConfig {
     /// APIs if `kind` were missing.
     pub(crate) fn check(&self, table: &str, rules: &mut Rules<'_>) {
         let full_key = |key: &str| format!("{table}.{key}");
-        if !rules.findings.is_read(&full_key("kind")) {
-            if rules.is_typed(table) {
+        if !rules.findings.has_source_value(&full_key("kind")) {
+            if rules.is_in_source(table) {
                 let help = "write kind = \"replay\", \"canned\", \"http\", \"mcp\", \"stabletoolbench\" or \"synthetic\"";
                 rules.missing(&full_key("kind"), help);
             }
@@ -177,7 +177,7 @@ impl ExecutorConfig {
         for other in others.into_iter().filter(|other| *other != kind) {
             let foreign = other.keys().iter().filter(|key| !kind.accepts(key));
             for path in foreign.map(|key| full_key(key)) {
-                if rules.is_typed(&path) {
+                if rules.is_in_source(&path) {
                     let message =
                         format!("`{path}` is for kind = \"{other}\", but the kind is \"{kind}\"");
                     rules.report(&path, message, "delete this line, or change `kind`");
