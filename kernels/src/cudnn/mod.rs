@@ -56,7 +56,7 @@ pub(crate) fn is_served(client: &Client) -> bool {
 fn is_found() -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: the library is loaded.
-        Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
+        Library::Cudnn.is_enabled(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
     *IS_FOUND
 }
