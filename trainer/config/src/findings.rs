@@ -54,10 +54,10 @@ impl Findings {
         help: impl Into<String>,
     ) {
         let mut span = self.spans.get(path);
-        let mut around = path;
-        while let (None, Some(end)) = (span, around.rfind(['.', '['])) {
-            around = &around[..end];
-            span = self.spans.get(around);
+        let mut enclosing_path = path;
+        while let (None, Some(end)) = (span, enclosing_path.rfind(['.', '['])) {
+            enclosing_path = &enclosing_path[..end];
+            span = self.spans.get(enclosing_path);
         }
         self.problems.push(Problem {
             message: message.into(),
