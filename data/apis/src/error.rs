@@ -202,7 +202,9 @@ pub enum ToolsError {
     },
 
     /// An argument is derived from a call that does not come before its own call.
-    #[error("{field} takes its value from calls[{from}], {reason}; derive from an earlier call")]
+    #[error(
+        "{field} takes its value from calls[{from}], {reason}; derive the value from an earlier call"
+    )]
     DerivedFromTheFuture {
         /// Path of the derivation, such as `calls[1].derived.amount`.
         field: String,

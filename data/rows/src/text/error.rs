@@ -62,7 +62,7 @@ pub enum DataError {
 
     /// The mask names a kind of span that occurs in no row.
     #[error(
-        "`{setting}` names {span}, and none of the {n_rows} rows has one: arguments are found in \
+        "`{setting}` names {span}, but none of the {n_rows} rows has such a span: arguments are found in \
          `tool_calls` of messages and in goat rows, not in calls written as text in `content`; use \
          `tool_calls`, or delete the setting"
     )]
