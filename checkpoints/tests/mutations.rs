@@ -281,7 +281,7 @@ fn damaged_nf4_files_are_errors_or_weights() {
     let states: Vec<[usize; 2]> = states
         .map(|(_, info)| range(&info["data_offsets"]))
         .collect();
-    each("nf4", |random| {
+    for_each_seed("nf4", |random| {
         let bytes = match random.below(3) {
             0 => damage(random, &whole),
             1 => {

@@ -114,7 +114,7 @@ impl Library {
     }
 
     /// Whether the library is available and the environment variable `switch` is not `0`.
-    pub(crate) fn is_wanted(self, switch: &str) -> bool {
+    pub(crate) fn is_enabled(self, switch: &str) -> bool {
         std::env::var(switch).as_deref() != Ok("0") && self.find().is_some()
     }
 }

@@ -26,10 +26,10 @@ pub struct Recording {
 pub enum RecordingError {
     /// The device or its driver reported an error.
     #[error("{0}")]
-    Refused(String),
-    /// The replay gave other results than the recorded work.
+    Device(String),
+    /// The results of the replay differ from the results of the recorded work.
     #[error("replaying the CUDA graph did not reproduce the recorded results")]
-    OtherResults,
+    ResultsDiffer,
 }
 
 /// Environment variable; `0` disables recording, `1` records even without a gain.
@@ -42,7 +42,7 @@ const GPU_BOUND_RATIO: f64 = 1.03;
 
 /// Whether work on the device can be recorded. This is true on CUDA GPUs, unless
 /// `TOOLTUNE_CUDA_GRAPHS` is `0` or profiling is on: profiling waits for each operation.
-pub fn records(device: &Device) -> bool {
+pub fn can_record(device: &Device) -> bool {
     #[cfg(feature = "cuda")]
     {
         let is_wanted = std::env::var(SWITCH).as_deref() != Ok("0");
@@ -84,7 +84,7 @@ pub enum Inputs {
     /// The original inputs.
     Own,
     /// Any other inputs.
-    Other,
+    Different,
 }
 
 /// Runs `work` and records it; returns its result and the recording. There is no recording if the
@@ -104,9 +104,9 @@ pub fn record<W: Recordable>(
     device: &Device,
     work: &mut W,
 ) -> Result<(W::Output, Option<Recording>), RecordingError> {
-    let error = |error: cubecl::server::ServerError| RecordingError::Refused(error.to_string());
+    let error = |error: cubecl::server::ServerError| RecordingError::Device(error.to_string());
     let client =
-        client(device).ok_or_else(|| RecordingError::Refused("no CUDA device".to_owned()))?;
+        client(device).ok_or_else(|| RecordingError::Device("no CUDA device".to_owned()))?;
     client.graph_prepare().map_err(error)?;
     let started = Instant::now();
     let first = work.launch();
@@ -115,7 +115,7 @@ pub fn record<W: Recordable>(
     let host_seconds = started.elapsed().as_secs_f64();
     let synced = device.sync();
     let total_seconds = started.elapsed().as_secs_f64();
-    let synced = synced.map_err(|failed| RecordingError::Refused(failed.to_string()));
+    let synced = synced.map_err(|failed| RecordingError::Device(failed.to_string()));
     let is_gpu_bound = total_seconds > GPU_BOUND_RATIO * host_seconds && !is_forced();
     let ended = flushed.and(synced);
     if ended.is_err() || is_gpu_bound {
@@ -125,7 +125,7 @@ pub fn record<W: Recordable>(
     }
     let expected = W::numbers(&first);
     drop(first);
-    work.place_inputs(Inputs::Other);
+    work.place_inputs(Inputs::Different);
     let recorded = client.start_capture().map_err(error).and_then(|()| {
         let outputs = work.launch();
         Ok((outputs, client.stop_capture().map_err(error)?))
@@ -136,7 +136,7 @@ pub fn record<W: Recordable>(
     recording.replay()?;
     match nearly_equal(&expected, &W::numbers(&outputs)) {
         true => Ok((outputs, Some(recording))),
-        false => Err(RecordingError::OtherResults),
+        false => Err(RecordingError::ResultsDiffer),
     }
 }
 
@@ -151,7 +151,7 @@ pub fn record<W: Recordable>(
     _work: &mut W,
 ) -> Result<(W::Output, Option<Recording>), RecordingError> {
     let reason = "this build cannot record GPU work; build it with the feature cuda";
-    Err(RecordingError::Refused(reason.to_owned()))
+    Err(RecordingError::Device(reason.to_owned()))
 }
 
 /// Whether two results are equal up to the summation order of bf16: an algorithm may depend on
@@ -180,7 +180,7 @@ impl Recording {
         // graph exists, even if a tensor was dropped. It is launched on the stream that it was
         // recorded on, in order with all other work of this thread.
         unsafe { self.graph.replay() }
-            .map_err(|error| RecordingError::Refused(error.to_string()))?;
+            .map_err(|error| RecordingError::Device(error.to_string()))?;
         Ok(())
     }
 }

@@ -11,12 +11,12 @@ use crate::cube::launch::has_cores_for;
 /// Whether the tensor is on a device with fused operations (the CPU, or a GPU that the build has
 /// kernels for) and has a supported dtype: f32 or bf16.
 pub(crate) fn is_served<const D: usize>(x: &Tensor<D>) -> bool {
-    is_read(x) && has_kernels(x.device().as_dispatch())
+    has_supported_dtype(x) && has_kernels(x.device().as_dispatch())
 }
 
 /// Whether the tensor is on the CPU and has a dtype of the fused operations: f32 or bf16.
 pub(crate) fn is_served_by_cpu<const D: usize>(x: &Tensor<D>) -> bool {
-    is_read(x) && is_cpu(&x.device())
+    has_supported_dtype(x) && is_cpu(&x.device())
 }
 
 /// Whether the tensor is on a GPU that the build has kernels for, not part of an autodiff graph,
@@ -55,7 +55,7 @@ pub(crate) fn has_window_kernel(
     false
 }
 
-fn is_read<const D: usize>(x: &Tensor<D>) -> bool {
+fn has_supported_dtype<const D: usize>(x: &Tensor<D>) -> bool {
     matches!(x.dtype(), DType::F32 | DType::BF16)
 }
 

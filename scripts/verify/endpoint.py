@@ -199,13 +199,13 @@ def report(arguments, ours: dict, found: dict, n: int) -> str:
     lines += [
         "",
         f"{cut} texts of servers were cut at the limit of tokens.",
-        f"Without the adapter {n - n_base} of {n} greedy texts are others.",
-        "With a schema the server writes required keys before optional ones.",
+        f"Without the adapter, {n - n_base} of {n} greedy texts differ.",
+        "With a schema, the server writes required keys before optional ones.",
     ]
     if PYTHON in found:
         lines.append(
-            "llama-cpp-python's server penalises repeated tokens (`repeat_penalty` 1.1) unless a request says otherwise, so that its "
-            "texts at temperature 0 are not the likeliest ones."
+            "llama-cpp-python's server penalises repeated tokens (`repeat_penalty` 1.1) unless a request sets another value, so its "
+            "completions at temperature 0 are not the likeliest ones."
         )
     return "\n".join(lines)
 
@@ -240,7 +240,7 @@ def main() -> int:
     for line in wrong:
         print(line, file=sys.stderr)
     if arguments.record and not wrong:
-        record(arguments.record, "scripts/verify/endpoint", "Texts of servers of chat completions", text)
+        record(arguments.record, "scripts/verify/endpoint", "Completions of servers", text)
     return 1 if wrong else 0
 
 

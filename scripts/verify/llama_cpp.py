@@ -123,8 +123,8 @@ def report(arguments, prompts: list, found: dict, wrong: list) -> str:
     lines += [
         "",
         f"llama.cpp {verdict} tooltune: the largest difference of a logit is {worst:.2e}, the limit {bound_of(arguments.base):.0e}.",
-        f"Without the adapter {n_changed} of {len(prompts)} texts are others." if found["alone"][0]["verdict"] else "No texts were compared.",
-        "The base as it is means quantised weights, by activations that llama.cpp quantises too, and a cache in f16.",
+        f"Without the adapter, {n_changed} of {len(prompts)} texts differ." if found["alone"][0]["verdict"] else "No texts were compared.",
+        "For the base as it is, the weights are quantised, llama.cpp also quantises the activations, and the cache is in f16.",
     ]
     return "\n".join(lines)
 

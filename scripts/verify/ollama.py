@@ -271,9 +271,9 @@ def main() -> int:
     if arguments.record and not wrong:
         go = subprocess.run(["go", "version"], capture_output=True, text=True, check=True).stdout.split()[2].removeprefix("go")
         text = (
-            f"Each of {len(CASES)} chat templates, trained from a folder and from a GGUF file: for {len(CHATS)} chats each, Ollama's prompt "
-            "has the tokens of training, and so does the prompt of llama.cpp's own template engine, except where its `trim` leaves white "
-            f"space outside ASCII; {datetime.date.today().isoformat()}, Go {go}, xllamacpp {importlib.metadata.version('xllamacpp')}."
+            f"{len(CASES)} chat templates, each trained from a folder and from a GGUF file, with {len(CHATS)} chats. Ollama's prompt has the "
+            "same tokens as in training. So does the prompt of llama.cpp's own template engine, except if its `trim` leaves white "
+            f"space outside ASCII. {datetime.date.today().isoformat()}, Go {go}, xllamacpp {importlib.metadata.version('xllamacpp')}."
         )
         record(ROOT / "docs/verification.md", "scripts/verify/ollama", "Prompts of Ollama", text)
     print("verify/ollama: " + ("tokens differ" if wrong else "the prompts of Ollama and llama.cpp have the tokens of training"))

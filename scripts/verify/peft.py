@@ -149,7 +149,7 @@ def report(arguments, rows: list, verdicts: list, limits: tuple, passed: bool) -
     if verdicts:
         same, ties, changed = (sum(found) for found in zip(*((a == "same", a == "tie", b == "other") for a, b in verdicts)))
         tied = f", {ties} differ from a tie on" if ties else ""
-        lines.append(f"{same} of {len(verdicts)} texts are the same letter by letter{tied}; without the adapter {changed} are others.")
+        lines.append(f"{same} of {len(verdicts)} texts are the same, letter by letter{tied}; without the adapter, {changed} differ.")
     return "\n".join(lines)
 
 

@@ -335,8 +335,8 @@ def main():
     n_bases = sum(not name.endswith("_training") for name in found)
     head = (
         f"{len(found)} templates of trl {TRL} ({n_bases} of models, {len(found) - n_bases} of trl's for training), {len(CASES)} "
-        f"conversations, the last turn learned and every turn learned: {totals['tried']} cases, {totals['right']} with the text of "
-        f"transformers and learned right, {totals['refused']} refused with a reason, {len(wrong)} wrong; "
+        f"conversations, each with only the last turn and with every turn supervised: {totals['tried']} cases, {totals['right']} with "
+        f"the text of transformers and the right tokens supervised, {totals['refused']} refused with a reason, {len(wrong)} wrong; "
         f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, "
         f"transformers {importlib.metadata.version('transformers')}, jinja2 {jinja2.__version__}."
     )

@@ -192,8 +192,8 @@ fn every_suite_has_all_steps() {
 
 #[test]
 fn every_way_to_name_a_suite_is_detected() {
-    let toolqa = SuiteInfo::named("toolqa").expect("a suite");
-    let slot = SuiteInfo::named("slot").expect("a suite");
+    let toolqa = SuiteInfo::from_name("toolqa").expect("a suite");
+    let slot = SuiteInfo::from_name("slot").expect("a suite");
     let count_lines = |text: &str, suite: &SuiteInfo| {
         let source = Source::from_text("trainer/src/a.rs", text);
         lines_naming(&source, suite).len()

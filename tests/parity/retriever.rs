@@ -240,7 +240,7 @@ fn lora_factors_have_the_gradient_of_their_matrices() {
     let (_, mut encoder, base) = open(&fixture("retriever/model"), ComputeDtype::F32);
     let targets = ["query", "value", "intermediate.dense"].map(str::to_owned);
     let lora = RetrieverLora::new(&encoder.layout, base, 3, 6.0, &targets).unwrap();
-    let start = lora.initial(7, &test_device());
+    let start = lora.initial_factors(7, &test_device());
     assert_eq!(
         lora.matrices.len(),
         6,

@@ -56,7 +56,7 @@ fn initial_model(init: PrincipalInit) -> (Decoder, Adapters) {
     let weights = Weights::open(&model()).unwrap();
     let slots = settings().slots(&config).unwrap();
     let values = principal_factors(init, &slots, &weights, 42).unwrap();
-    let adapters = Adapters::principal(slots, values, &test_device());
+    let adapters = Adapters::new_pissa(slots, values, &test_device());
     let decoder = decoder_without(&config, &weights, &adapters);
     (decoder, adapters)
 }

@@ -362,9 +362,9 @@ pub enum Error {
 }
 
 /// Exit status of a failed data pipeline.
-fn of_pipeline(error: &PipelineError) -> u8 {
+fn pipeline_exit_code(error: &PipelineError) -> u8 {
     match error {
-        PipelineError::OtherSettings { .. }
+        PipelineError::DifferentSettings { .. }
         | PipelineError::PromptFolder { .. }
         | PipelineError::NoStage { .. }
         | PipelineError::StageBefore { .. }
@@ -473,7 +473,7 @@ impl Error {
             Self::LeaderStopped { exit_code } | Self::RankFailed { exit_code, .. } => *exit_code,
             Self::OtherRank(_) => u8::try_from(OTHER_RANK_STATUS).unwrap_or(1),
             Self::ReaderGone => 0,
-            Self::Pipeline(error) => of_pipeline(error),
+            Self::Pipeline(error) => pipeline_exit_code(error),
             Self::Hub(HubError::Name(_)) => 2,
             Self::Hub(_) => 1,
             Self::Stopped

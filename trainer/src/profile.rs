@@ -22,7 +22,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::error::Error;
-use tooltune_terminal::{counted, log_layer};
+use tooltune_terminal::{count_noun, log_layer};
 
 /// Subfolder of the run directory for the profile.
 const PROFILE_DIR: &str = "profile";
@@ -163,7 +163,7 @@ impl ProfiledSteps {
         let (first, last) = (*profile.steps.start(), *profile.steps.end());
         let n = (last - first + 1) as f64;
         let on = if is_cpu(&self.device) {
-            let threads = counted(rayon::current_num_threads(), "thread");
+            let threads = count_noun(rayon::current_num_threads(), "thread");
             format!("the CPU ({}), {threads}", instruction_set())
         } else {
             "a GPU, synchronized after each operation, so steps take longer than without a \

@@ -108,14 +108,14 @@ pub fn flattening(config: &config::DataConfig) -> Result<Option<RowFlattening>, 
         options: FlattenOptions {
             separator: config.flatten_separator.clone(),
             slots: config.flatten_slots,
-            on_collision: on_collision(config.flatten_collisions),
+            on_collision: collision_rule(config.flatten_collisions),
         },
         slot_prompt: slot_prompt(config)?,
     }))
 }
 
 /// How to handle flat names that collide.
-pub fn on_collision(collisions: config::FlattenCollisions) -> OnCollision {
+pub fn collision_rule(collisions: config::FlattenCollisions) -> OnCollision {
     match collisions {
         config::FlattenCollisions::Number => OnCollision::Number,
         config::FlattenCollisions::Error => OnCollision::Error,

@@ -188,7 +188,8 @@ fn with_class(path: &Path, bytes: &[u8], class: &str) -> Result<Vec<u8>, Checkpo
 }
 
 fn is_vision_model(config: &[u8]) -> bool {
-    serde_json::from_slice(config).is_ok_and(|value| text_part::of_config(&value).is_some())
+    serde_json::from_slice(config)
+        .is_ok_and(|value| text_part::language_model_config(&value).is_some())
 }
 
 /// The `config.json` of a merged folder whose base is a GGUF file.

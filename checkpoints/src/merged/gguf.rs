@@ -13,7 +13,7 @@ use tooltune_disk::atomic::{create_in_parts, write_directory, write_file};
 
 use super::end_tokens::EndTokens;
 use super::gguf_fields::Config;
-use super::{by_weight, delta, replacement_weights};
+use super::{delta, pairs_by_weight, replacement_weights};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
 use crate::error::CheckpointError;
 use crate::model_files::{GgufVocabulary, ModelFiles};
@@ -126,7 +126,7 @@ pub fn save_merged_gguf(
 ) -> Result<(), CheckpointError> {
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
-    let by_weight = by_weight(&files, &scaled)?;
+    let pairs_by_weight = pairs_by_weight(&files, &scaled)?;
     let gguf_base = GgufBase::from_config(base, &files.config)?;
     let gguf_file = match files.weights.paths().next() {
         Some(file) if files.weights.is_gguf() => Some(GgufFile::open(file)?),
@@ -136,7 +136,7 @@ pub fn save_merged_gguf(
         files: &files,
         base: gguf_base,
         gguf_file: gguf_file.as_ref(),
-        by_weight,
+        pairs_by_weight,
         replacements: replacement_weights(&files, adapter)?,
     };
     let (mut header, tensors) = match &gguf_file {
@@ -206,7 +206,7 @@ struct Model<'a> {
     base: GgufBase,
     /// The base, if it is a GGUF file.
     gguf_file: Option<&'a GgufFile>,
-    by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
+    pairs_by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
     /// Fully trained weights of the adapter. llama.cpp stores their rows in the same order.
     replacements: BTreeMap<&'static str, &'a HostTensor>,
 }
@@ -237,9 +237,9 @@ impl Model<'_> {
                     || CheckpointError::malformed(gguf_file.metadata.path(), name, "is missing");
                 gguf_file.read_f32(name)?.ok_or_else(missing)?
             }
-            (None, None) => self.ordered(path, &planned.name)?,
+            (None, None) => self.converted_tensor(path, &planned.name)?,
         };
-        if let Some((pair, scaling)) = self.by_weight.get(&planned.name) {
+        if let Some((pair, scaling)) = self.pairs_by_weight.get(&planned.name) {
             let [n_out, n_in] = [pair.b.shape[0], pair.a.shape[1]];
             let architecture = self.base.architecture;
             let order = architecture.order(path, pair.module, &[n_out, n_in])?;
@@ -263,7 +263,7 @@ impl Model<'_> {
 
     /// A tensor of a Hugging Face folder, converted to llama.cpp's row order, values and
     /// dimensions.
-    fn ordered(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
+    fn converted_tensor(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
         let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
         let architecture = self.base.architecture;
         StoredValue::for_tensor(architecture.family(), name).apply(&mut values);

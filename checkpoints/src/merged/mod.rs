@@ -105,7 +105,7 @@ pub fn save_merged(
 ) -> Result<(), CheckpointError> {
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
-    let by_weight = by_weight(&files, &scaled)?;
+    let pairs_by_weight = pairs_by_weight(&files, &scaled)?;
     let replacements = replacement_weights(&files, adapter)?;
     let shards = shards(&files.weights, options)?;
     write_directory(dir, |staging| {
@@ -118,7 +118,7 @@ pub fn save_merged(
                     return Ok(Cow::Borrowed(*weight));
                 }
                 let mut weight = files.weights.read_f32(name)?;
-                if let Some((pair, scaling)) = by_weight.get(name) {
+                if let Some((pair, scaling)) = pairs_by_weight.get(name) {
                     delta::add(&mut weight, pair, *scaling);
                 }
                 Ok(Cow::Owned(weight))
@@ -149,15 +149,15 @@ pub fn add_product(weight: &mut HostTensor, a: &HostTensor, b: &HostTensor, scal
 }
 
 /// The factor pairs, keyed by the name of the adapted weight, after checking them against the base.
-fn by_weight<'a>(
+fn pairs_by_weight<'a>(
     files: &ModelFiles,
     scaled: &'a [(Pair<'a>, f64)],
 ) -> Result<BTreeMap<String, &'a (Pair<'a>, f64)>, CheckpointError> {
     let entries = scaled.iter();
     let entries = entries.map(|scaled| (format!("{}.weight", scaled.0.module), scaled));
-    let by_weight = entries.collect();
-    check_modules(files, &by_weight)?;
-    Ok(by_weight)
+    let pairs_by_weight = entries.collect();
+    check_modules(files, &pairs_by_weight)?;
+    Ok(pairs_by_weight)
 }
 
 /// The fully trained weights of the adapter by name, after checking them against the base.
@@ -189,12 +189,12 @@ fn replacement_weights<'a>(
 /// Checks that every adapted weight exists, is not tied, and fits its factors.
 fn check_modules(
     files: &ModelFiles,
-    by_weight: &BTreeMap<String, &(Pair<'_>, f64)>,
+    pairs_by_weight: &BTreeMap<String, &(Pair<'_>, f64)>,
 ) -> Result<(), CheckpointError> {
     let weights = &files.weights;
     let tied = files.config["tie_word_embeddings"] == true;
     let mut unmatched = Vec::new();
-    for (name, (pair, scaling)) in by_weight {
+    for (name, (pair, scaling)) in pairs_by_weight {
         let is_tied = tied && name == "lm_head.weight";
         let Some(shape) = weights.shape(name).filter(|_| !is_tied) else {
             unmatched.push(pair.module.to_owned());

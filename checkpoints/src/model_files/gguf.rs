@@ -153,8 +153,8 @@ fn stop_ids(
     let is_end = |text: &str| ENDS_OF_TURNS.contains(&text);
     let has_eot = metadata.token_id("tokenizer.ggml.eot_token_id")?.is_some();
     if !has_eot && !ids.iter().filter_map(text).any(is_end) {
-        let controls = (0..).zip(vocabulary.tokens.iter().zip(&vocabulary.token_types));
-        let mut ends = controls.filter(|(_, (text, kind))| **kind == CONTROL && is_end(text));
+        let tokens = (0..).zip(vocabulary.tokens.iter().zip(&vocabulary.token_types));
+        let mut ends = tokens.filter(|(_, (text, kind))| **kind == CONTROL && is_end(text));
         ids.extend(ends.next().map(|(id, _)| id));
     }
     Ok(ids)

@@ -35,7 +35,7 @@ const VISION_PREFIXES: [&str; 6] = [
 ];
 
 /// The config of the language model, if `config` describes a vision-language model.
-pub(crate) fn of_config(config: &Map<String, Value>) -> Option<Map<String, Value>> {
+pub(crate) fn language_model_config(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     let model_type = config.get("model_type")?.as_str()?;
     let text = config.get("text_config")?;
     let family = Family::of_config(text).filter(|_| VISION_MODELS.contains(&model_type))?;

@@ -36,12 +36,12 @@ pub(crate) struct ValueHeads {
 
 impl ValueHeads {
     /// The Hugging Face index of the row or column at GGUF index `index`.
-    fn in_hugging_face(self, index: usize) -> usize {
+    fn hugging_face_index(self, index: usize) -> usize {
         self.transpose_index(index, self.n_key, self.n_each)
     }
 
     /// The GGUF index of the row or column at Hugging Face index `index`.
-    fn in_gguf(self, index: usize) -> usize {
+    fn gguf_index(self, index: usize) -> usize {
         self.transpose_index(index, self.n_each, self.n_key)
     }
 
@@ -67,8 +67,10 @@ impl HeadOrder {
                     (index % half) * 2 + index / half
                 })
             }
-            HeadOrder::ValueRows(heads) => gather_rows(&values, shape, |row| heads.in_gguf(row)),
-            HeadOrder::ValueColumns(heads) => columns(values, shape, |index| heads.in_gguf(index)),
+            HeadOrder::ValueRows(heads) => gather_rows(&values, shape, |row| heads.gguf_index(row)),
+            HeadOrder::ValueColumns(heads) => {
+                columns(values, shape, |index| heads.gguf_index(index))
+            }
         }
     }
 
@@ -82,10 +84,10 @@ impl HeadOrder {
                 })
             }
             HeadOrder::ValueRows(heads) => {
-                gather_rows(&values, shape, |row| heads.in_hugging_face(row))
+                gather_rows(&values, shape, |row| heads.hugging_face_index(row))
             }
             HeadOrder::ValueColumns(heads) => {
-                columns(values, shape, |index| heads.in_hugging_face(index))
+                columns(values, shape, |index| heads.hugging_face_index(index))
             }
         }
     }

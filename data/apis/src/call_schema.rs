@@ -44,7 +44,7 @@ impl ApiParameter {
     /// An array or object without a schema accepts any contents.
     fn call_schema(&self) -> Value {
         if let Some(schema) = &self.schema {
-            return enforceable(&with_json_types(schema.value()));
+            return enforceable_schema(&with_json_types(schema.value()));
         }
         match json_type(&self.kind) {
             Some(name) => json!({"type": name}),
@@ -77,7 +77,7 @@ const LEFT_TO_CHECKS: [&str; 18] = [
 
 /// The schema for constrained decoding: rejects undeclared keys and omits keywords that cannot be
 /// enforced.
-fn enforceable(schema: &Value) -> Value {
+fn enforceable_schema(schema: &Value) -> Value {
     let Value::Object(keywords) = schema else {
         return schema.clone();
     };
@@ -85,7 +85,8 @@ fn enforceable(schema: &Value) -> Value {
     let mut allowed = Map::new();
     for (keyword, value) in keywords {
         let each = |values: &Map<String, Value>| -> Map<String, Value> {
-            let one = |(name, schema): (&String, &Value)| (name.clone(), enforceable(schema));
+            let one =
+                |(name, schema): (&String, &Value)| (name.clone(), enforceable_schema(schema));
             values.iter().map(one).collect()
         };
         match (keyword.as_str(), value) {
@@ -96,15 +97,18 @@ fn enforceable(schema: &Value) -> Value {
             ("oneOf" | "anyOf", Value::Array(branches)) if !allowed.contains_key("anyOf") => {
                 allowed.insert(
                     "anyOf".to_owned(),
-                    branches.iter().map(enforceable).collect(),
+                    branches.iter().map(enforceable_schema).collect(),
                 );
             }
             ("oneOf" | "anyOf", _) => {}
             ("allOf" | "prefixItems", Value::Array(branches)) => {
-                allowed.insert(keyword.clone(), branches.iter().map(enforceable).collect());
+                allowed.insert(
+                    keyword.clone(),
+                    branches.iter().map(enforceable_schema).collect(),
+                );
             }
             ("items" | "additionalProperties", inner) => {
-                allowed.insert(keyword.clone(), enforceable(inner));
+                allowed.insert(keyword.clone(), enforceable_schema(inner));
             }
             _ => {
                 allowed.insert(keyword.clone(), value.clone());

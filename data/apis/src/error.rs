@@ -102,7 +102,7 @@ pub enum ToolsError {
 
     /// Two documents with different text have the same id.
     #[error(
-        "id {id:?} is used for two different documents; give each document its own id, or both the same text"
+        "id {id:?} is used for two different documents; give each document its own id, or give both the same text"
     )]
     TwoTexts {
         /// The id.
@@ -202,7 +202,9 @@ pub enum ToolsError {
     },
 
     /// An argument is derived from a call that does not come before its own call.
-    #[error("{field} takes its value from calls[{from}], {reason}; derive from an earlier call")]
+    #[error(
+        "{field} takes its value from calls[{from}], {reason}; derive the value from an earlier call"
+    )]
     DerivedFromTheFuture {
         /// Path of the derivation, such as `calls[1].derived.amount`.
         field: String,
@@ -260,7 +262,7 @@ pub enum ToolsError {
     #[error(
         "{field} is {found}, but {api} declares it as {declared}; fix the call or the type in the API's document"
     )]
-    ArgumentOfOtherType {
+    WrongArgumentType {
         /// Path of the argument, such as `calls[1].arguments.amount`.
         field: String,
         /// The value in words.

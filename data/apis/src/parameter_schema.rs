@@ -137,7 +137,7 @@ impl ApiDocument {
                 Ok(()) if is_of_type || parameter.schema.is_some() => {}
                 Err(error) if is_of_type => return Err(error),
                 _ => {
-                    return Err(ToolsError::ArgumentOfOtherType {
+                    return Err(ToolsError::WrongArgumentType {
                         field,
                         found: match value {
                             Value::String(text) => format!("the string {text:?}"),

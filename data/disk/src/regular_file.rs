@@ -53,7 +53,7 @@ fn open_checked(path: &Path) -> io::Result<File> {
     check_is_file(&fs::metadata(path)?)?;
     let mut options = OpenOptions::new();
     options.read(true);
-    without_waiting(&mut options);
+    set_nonblocking(&mut options);
     let file = options.open(path)?;
     // Another file may have taken the name in the meantime.
     check_is_file(&file.metadata()?)?;
@@ -174,10 +174,10 @@ pub fn read_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
 /// - It cannot be opened.
 /// - It is a symbolic link or not a regular file; see [`NotRegular`].
 pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    check_own(path)?;
-    let file = without_links(options).open(path);
+    check_own_file(path)?;
+    let file = refuse_links(options).open(path);
     // Another file may have taken the name in the meantime.
-    let file = file.map_err(|error| check_own(path).err().unwrap_or(error))?;
+    let file = file.map_err(|error| check_own_file(path).err().unwrap_or(error))?;
     check_is_file(&file.metadata()?)?;
     Ok(file)
 }
@@ -187,7 +187,7 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// # Errors
 ///
 /// As for [`open_own`].
-pub fn open_own_to_read(path: &Path) -> io::Result<File> {
+pub fn open_own_file_to_read(path: &Path) -> io::Result<File> {
     open_own(path, OpenOptions::new().read(true))
 }
 
@@ -196,11 +196,11 @@ pub fn open_own_to_read(path: &Path) -> io::Result<File> {
 /// # Errors
 ///
 /// As for [`open_own`] and [`read`].
-pub fn read_own_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
-    if !is_own_there(path)? {
+pub fn read_own_file_if_exists(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>>> {
+    if !own_file_exists(path)? {
         return Ok(None);
     }
-    read_opened(open_own_to_read(path)?, limit).map(Some)
+    read_opened(open_own_file_to_read(path)?, limit).map(Some)
 }
 
 /// Whether there is a regular file, not a link, with this name.
@@ -208,7 +208,7 @@ pub fn read_own_if_there(path: &Path, limit: Limit) -> io::Result<Option<Vec<u8>
 /// # Errors
 ///
 /// The path is not a regular file, see [`NotRegular`], or the system refuses to inspect it.
-pub fn is_own_there(path: &Path) -> io::Result<bool> {
+pub fn own_file_exists(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Err(not_regular("a symbolic link")),
         Ok(metadata) => check_is_file(&metadata).map(|()| true),
@@ -217,8 +217,8 @@ pub fn is_own_there(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn check_own(path: &Path) -> io::Result<()> {
-    is_own_there(path).map(drop)
+fn check_own_file(path: &Path) -> io::Result<()> {
+    own_file_exists(path).map(drop)
 }
 
 /// Whether an error means that the path does not exist, including paths with a file as a folder.
@@ -300,23 +300,23 @@ fn kind(found: FileType) -> &'static str {
 /// Makes opening return at once, because a pipe may take the name between the check and the
 /// opening.
 #[cfg(unix)]
-fn without_waiting(options: &mut OpenOptions) {
+fn set_nonblocking(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
     options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
 }
 
 #[cfg(not(unix))]
-fn without_waiting(_options: &mut OpenOptions) {}
+fn set_nonblocking(_options: &mut OpenOptions) {}
 
 #[cfg(unix)]
-fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
+fn refuse_links(options: &mut OpenOptions) -> &mut OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
     options.custom_flags(flags.bits().cast_signed())
 }
 
 #[cfg(not(unix))]
-fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
+fn refuse_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     /// A limit of `bytes` bytes.
-    const fn at_most(bytes: u64) -> Limit {
+    const fn byte_limit(bytes: u64) -> Limit {
         Limit::new("SOME_BYTES", bytes)
     }
 
@@ -357,11 +357,11 @@ mod tests {
             let is_link = kind.contains("link");
             let mut errors = vec![
                 is_there(&path).map(drop),
-                read_if_there(&path, at_most(9)).map(drop),
+                read_if_there(&path, byte_limit(9)).map(drop),
             ];
             // A broken link cannot be opened either, and the system reports that.
             if !is_link {
-                errors.extend([open(&path).map(drop), read(&path, at_most(9)).map(drop)]);
+                errors.extend([open(&path).map(drop), read(&path, byte_limit(9)).map(drop)]);
             }
             for error in errors {
                 let error = error.expect_err(kind).to_string();
@@ -372,7 +372,7 @@ mod tests {
         let inside_pipe = dir.path().join("fifo").join("x");
         assert!(!is_there(&inside_pipe).expect("absence is not an error"));
         assert_eq!(
-            read_if_there(&inside_pipe, at_most(9)).expect("absence"),
+            read_if_there(&inside_pipe, byte_limit(9)).expect("absence"),
             None
         );
     }
@@ -388,7 +388,7 @@ mod tests {
         open_own(&journal, &mut to_write).expect("a new file");
         open_own(&journal, &mut to_write).expect("the same file");
         assert_eq!(
-            read_own_if_there(&journal, at_most(9)).expect("read"),
+            read_own_file_if_exists(&journal, byte_limit(9)).expect("read"),
             Some(Vec::new())
         );
         let link = dir.path().join("link");
@@ -400,8 +400,8 @@ mod tests {
         for (path, kind) in refused {
             for error in [
                 open_own(&path, &mut to_write).map(drop),
-                read_own_if_there(&path, at_most(9)).map(drop),
-                is_own_there(&path).map(drop),
+                read_own_file_if_exists(&path, byte_limit(9)).map(drop),
+                own_file_exists(&path).map(drop),
             ] {
                 let error = error.expect_err(kind).to_string();
                 assert!(error.contains(kind), "{}: {error}", path.display());
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).expect("read"), "precious");
         let absent = dir.path().join("absent");
         assert_eq!(
-            read_own_if_there(&absent, at_most(9)).expect("absence"),
+            read_own_file_if_exists(&absent, byte_limit(9)).expect("absence"),
             None
         );
     }
@@ -421,28 +421,33 @@ mod tests {
         let (path, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&path, "text").expect("written");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        assert_eq!(read(&link, at_most(4)).expect("of the limit"), b"text");
-        assert_eq!(read_text(&link, at_most(4)).expect("of the limit"), "text");
-        let error = read(&path, at_most(3)).expect_err("too large").to_string();
+        assert_eq!(read(&link, byte_limit(4)).expect("of the limit"), b"text");
+        assert_eq!(
+            read_text(&link, byte_limit(4)).expect("of the limit"),
+            "text"
+        );
+        let error = read(&path, byte_limit(3))
+            .expect_err("too large")
+            .to_string();
         assert!(error.contains("more than 3 bytes"), "{error}");
         assert!(error.contains("SOME_BYTES in docs/limits.md"), "{error}");
         // The length of this file is 0, although it has content.
         let kernel = Path::new("/proc/self/status");
         if kernel.exists() {
             assert!(
-                read(kernel, at_most(1 << 20))
+                read(kernel, byte_limit(1 << 20))
                     .expect("a file of the kernel")
                     .len()
                     > 10
             );
-            assert!(read(kernel, at_most(10)).is_err());
+            assert!(read(kernel, byte_limit(10)).is_err());
             let error = open(kernel).expect_err("read in parts").to_string();
             assert!(error.contains("the kernel generates"), "{error}");
         }
         fs::write(&path, "").expect("written");
         assert!(open(&path).is_ok(), "an empty file is a regular file");
         fs::write(&path, b"\xff").expect("written");
-        let error = read_text(&path, at_most(4)).expect_err("not UTF-8");
+        let error = read_text(&path, byte_limit(4)).expect_err("not UTF-8");
         let expected = "invalid UTF-8 at byte 0; save the file as UTF-8";
         assert!(error.to_string().starts_with(expected), "{error}");
     }

@@ -120,14 +120,14 @@ pub(super) fn parse_completion(body: &str) -> Result<ChatAnswer, InvalidReply> {
     let tokens_at = |pointer: &str| value.pointer(pointer).map_or(0, token_count);
     Ok(ChatAnswer {
         without_text: if text.is_empty() {
-            without_text(message)
+            no_text_reason(message)
         } else {
             None
         },
         tool_calls: tool_calls(message),
         text,
         model: text_at(&value, "model"),
-        finish_reason: truncate_word(finish_reason.unwrap_or_default()).to_owned(),
+        finish_reason: truncate_excerpt(finish_reason.unwrap_or_default()).to_owned(),
         n_tokens: tokens_at("/usage/completion_tokens"),
         n_prompt_tokens: tokens_at("/usage/prompt_tokens"),
     })
@@ -143,11 +143,11 @@ fn is_event_stream(body: &str) -> bool {
 
 fn text_at(value: &Value, key: &str) -> String {
     let text = value.get(key).and_then(Value::as_str);
-    truncate_word(text.unwrap_or_default()).to_owned()
+    truncate_excerpt(text.unwrap_or_default()).to_owned()
 }
 
 /// The beginning of a string from a server, which may have any length.
-pub(crate) fn truncate_word(text: &str) -> &str {
+pub(crate) fn truncate_excerpt(text: &str) -> &str {
     let end = text.char_indices().nth(MAX_WORD_CHARACTERS);
     end.map_or(text, |(end, _)| &text[..end])
 }
@@ -191,7 +191,7 @@ fn message_text(message: &Value) -> Option<String> {
 }
 
 /// What a message without text contains instead; `None` if its content is the empty string.
-fn without_text(message: &Value) -> Option<WithoutText> {
+fn no_text_reason(message: &Value) -> Option<WithoutText> {
     let has_content = |key: &str| match message.get(key) {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),

@@ -77,7 +77,7 @@ enum Attempt {
     /// A retry may succeed, after this wait if the server requests one.
     Retry(FaultKind, String, Option<Duration>),
     /// The server expects the older response format.
-    OtherFormat(EndpointError),
+    NeedsOlderFormat(EndpointError),
     Never(EndpointError),
     /// The work was stopped.
     Stopped,
@@ -262,7 +262,7 @@ impl ChatEndpoint {
                     Attempt::Answer(answer) => return Ok(answer),
                     Attempt::Never(error) => return Err(error),
                     Attempt::Stopped => return Err(self.stopped_error()),
-                    Attempt::OtherFormat(error) => {
+                    Attempt::NeedsOlderFormat(error) => {
                         let format = options.response_format.as_ref();
                         if uses_older_format || format.and_then(formats::older_format).is_none() {
                             return Err(error);
@@ -378,7 +378,7 @@ impl ChatEndpoint {
             kind: FaultKind::from_refusal(status, &body),
         };
         if !reply.status.is_success() && formats::expects_older_format(&body) {
-            return Attempt::OtherFormat(refusal);
+            return Attempt::NeedsOlderFormat(refusal);
         }
         if status == 429 || reply.status.is_server_error() {
             let retry_after_header = reply.header(&header::RETRY_AFTER);

@@ -25,7 +25,8 @@ impl OtherModels {
     /// Records the name in a reply, if it has one that differs from the requested name.
     pub fn add(&self, requested: &str, reported: &str) {
         // Replies keep only the beginning of a long name.
-        let is_same = requested == reported || super::answer::truncate_word(requested) == reported;
+        let is_same =
+            requested == reported || super::answer::truncate_excerpt(requested) == reported;
         if reported.is_empty() || is_same {
             return;
         }

@@ -72,7 +72,7 @@ pub(crate) enum ColumnFault {
          gzip or lz4"
     )]
     Codec(String),
-    #[error("its decoder failed: {0}")]
+    #[error("the decoder of the file failed: {0}")]
     Panic(String),
     #[error(transparent)]
     Arrow(#[from] ArrowError),

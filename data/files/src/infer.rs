@@ -37,7 +37,7 @@ pub(crate) enum FieldShape {
 
 impl FieldShape {
     /// The shape after adding a value.
-    pub(crate) fn with(self, value: &Value) -> Self {
+    pub(crate) fn merge_value(self, value: &Value) -> Self {
         match (self, value) {
             (Self::Json, _) => Self::Json,
             (shape, Value::Null) => shape,
@@ -56,7 +56,7 @@ impl FieldShape {
     }
 
     fn list(inner: Self, items: &[Value]) -> Self {
-        match items.iter().fold(inner, Self::with) {
+        match items.iter().fold(inner, Self::merge_value) {
             Self::Json => Self::Json,
             inner => Self::List(Box::new(inner)),
         }
@@ -76,7 +76,7 @@ impl FieldShape {
                 None => shapes.insert(next, (key.clone(), Self::Nothing)),
             }
             let shape = std::mem::replace(&mut shapes[next].1, Self::Nothing);
-            shapes[next].1 = shape.with(value);
+            shapes[next].1 = shape.merge_value(value);
             if shapes[next].1 == Self::Json || shapes.len() > MAX_FIELDS {
                 return Self::Json;
             }
@@ -205,7 +205,7 @@ impl Columns {
             let column = &mut self.columns[idx];
             column.n_null += usize::from(value.is_null());
             let shape = std::mem::replace(&mut column.shape, FieldShape::Nothing);
-            column.shape = shape.with(value);
+            column.shape = shape.merge_value(value);
         }
     }
 

@@ -242,12 +242,12 @@ impl Constraint {
     fn mask_invalid_tokens(&self, words: &mut [u32]) {
         let n_longest = self.vocabulary.trie().max_token_len();
         let number_tokens = if self.position.is_near_limit(n_longest) {
-            self.vocabulary.with_digits()
+            self.vocabulary.tokens_with_digits()
         } else {
-            self.vocabulary.with_exponents()
+            self.vocabulary.tokens_with_exponents()
         };
         let min_quotes = self.position.min_quotes_to_end_key();
-        let quote_tokens = self.vocabulary.with_quotes(min_quotes);
+        let quote_tokens = self.vocabulary.tokens_with_quotes(min_quotes);
         for &id in number_tokens
             .iter()
             .chain(self.forbidden_substrings.candidate_tokens())

@@ -35,10 +35,10 @@ struct VocabularyData {
     stop_ids: Vec<u32>,
     specials: HashMap<String, u32>,
     drops_leading_blank: bool,
-    with_digits: Vec<u32>,
-    with_exponents: Vec<u32>,
+    tokens_with_digits: Vec<u32>,
+    tokens_with_exponents: Vec<u32>,
     /// Tokens with at least one, two and three quotes.
-    with_quotes: [Vec<u32>; 3],
+    tokens_with_quotes: [Vec<u32>; 3],
 }
 
 impl Vocabulary {
@@ -78,10 +78,10 @@ impl Vocabulary {
             let matching = (0..).zip(&tokens.bytes).filter(|(_, bytes)| is_in(bytes));
             matching.map(|(id, _)| id).collect()
         };
-        let with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
-        let with_exponents = ids_with(has_exponent);
+        let tokens_with_digits = ids_with(|bytes| bytes.iter().any(u8::is_ascii_digit));
+        let tokens_with_exponents = ids_with(has_exponent);
         let n_quotes = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'"').count();
-        let with_quotes = [1, 2, 3].map(|min_quotes| {
+        let tokens_with_quotes = [1, 2, 3].map(|min_quotes| {
             let matching = (0..).zip(&tokens.bytes);
             let matching = matching.filter(|(_, bytes)| n_quotes(bytes) >= min_quotes);
             matching.map(|(id, _)| id).collect()
@@ -101,9 +101,9 @@ impl Vocabulary {
                 stop_ids: stop_ids.to_vec(),
                 specials: tokens.specials,
                 drops_leading_blank: tokens.drops_leading_blank,
-                with_digits,
-                with_exponents,
-                with_quotes,
+                tokens_with_digits,
+                tokens_with_exponents,
+                tokens_with_quotes,
             }),
         })
     }
@@ -144,7 +144,7 @@ impl Vocabulary {
     }
 
     /// The ID of the special token with this spelling.
-    pub(super) fn special(&self, text: &str) -> Option<u32> {
+    pub(super) fn special_token_id(&self, text: &str) -> Option<u32> {
         self.inner.specials.get(text).copied()
     }
 
@@ -154,19 +154,22 @@ impl Vocabulary {
     }
 
     /// Tokens with a digit.
-    pub(super) fn with_digits(&self) -> &[u32] {
-        &self.inner.with_digits
+    pub(super) fn tokens_with_digits(&self) -> &[u32] {
+        &self.inner.tokens_with_digits
     }
 
     /// Tokens with at least `min_quotes` quotes, from 1 to 3.
-    pub(super) fn with_quotes(&self, min_quotes: usize) -> &[u32] {
-        let ids = self.inner.with_quotes.get(min_quotes.saturating_sub(1));
+    pub(super) fn tokens_with_quotes(&self, min_quotes: usize) -> &[u32] {
+        let ids = self
+            .inner
+            .tokens_with_quotes
+            .get(min_quotes.saturating_sub(1));
         ids.map_or(&[], Vec::as_slice)
     }
 
     /// Tokens in which an exponent digit follows an `e`.
-    pub(super) fn with_exponents(&self) -> &[u32] {
-        &self.inner.with_exponents
+    pub(super) fn tokens_with_exponents(&self) -> &[u32] {
+        &self.inner.tokens_with_exponents
     }
 }
 

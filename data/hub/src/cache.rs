@@ -119,7 +119,7 @@ impl RepoCache {
     /// The name of the blob belongs to something else, such as a link.
     pub(crate) fn has_blob(&self, file: &ListedFile) -> Result<bool, HubError> {
         let path = self.blob(file.hash());
-        let exists = regular_file::is_own_there(&path).map_err(HubError::io("read", &path))?;
+        let exists = regular_file::own_file_exists(&path).map_err(HubError::io("read", &path))?;
         Ok(exists && fs::metadata(&path).is_ok_and(|metadata| metadata.len() == file.bytes()))
     }
 
@@ -141,7 +141,7 @@ impl RepoCache {
         match fs::symlink_metadata(&pointer) {
             Err(_) => return Ok(false),
             Ok(metadata) if metadata.is_symlink() => {}
-            Ok(_) => return regular_file::is_own_there(&pointer).map_err(failed),
+            Ok(_) => return regular_file::own_file_exists(&pointer).map_err(failed),
         }
         let Ok(target) = fs::canonicalize(&pointer) else {
             // The blob was deleted.
@@ -155,7 +155,7 @@ impl RepoCache {
                 target,
             });
         }
-        regular_file::is_own_there(&target).map_err(failed)?;
+        regular_file::own_file_exists(&target).map_err(failed)?;
         let Some(listed_file) = listed_file else {
             return Ok(true);
         };
@@ -186,7 +186,7 @@ impl RepoCache {
             return Ok(Some(revision.to_owned()));
         }
         let path = self.reference(revision);
-        let bytes = regular_file::read_own_if_there(&path, REF_BYTES)
+        let bytes = regular_file::read_own_file_if_exists(&path, REF_BYTES)
             .map_err(HubError::io("read", &path))?;
         let commit = bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         Ok(commit.filter(|commit| is_commit(commit)))
@@ -341,7 +341,7 @@ fn symlink(_: &Path, _: &Path) -> io::Result<()> {
 
 /// Creates a new file with the content of another.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let mut from = regular_file::open_own_to_read(from)?;
+    let mut from = regular_file::open_own_file_to_read(from)?;
     io::copy(&mut from, &mut File::create_new(to)?).map(drop)
 }
 

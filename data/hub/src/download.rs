@@ -286,7 +286,7 @@ fn transfer(
 /// only if it identifies a different file of the commit.
 fn check_headers(requested: RequestedFile<'_>, incoming: &Incoming) -> Result<(), HubError> {
     let expected_hash = requested.file.hash();
-    let other = |header: &'static str, actual: String, expected: &str| HubError::HeaderNamesOther {
+    let other = |header: &'static str, actual: String, expected: &str| HubError::HeaderDiffers {
         repo: requested.about.repo.clone(),
         file: requested.path.to_owned(),
         header,

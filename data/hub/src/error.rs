@@ -268,7 +268,7 @@ pub enum HubError {
          again, and check whether a proxy or mirror changes headers",
         printable::name(.file)
     )]
-    HeaderNamesOther {
+    HeaderDiffers {
         /// The repository.
         repo: RepoName,
         /// The file.

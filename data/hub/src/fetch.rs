@@ -79,7 +79,11 @@ impl Hub {
     /// # Errors
     ///
     /// The cache cannot be read, or the repository does not have the requested part.
-    pub fn cached(&self, name: &HubName, need: WantedFiles) -> Result<Option<Fetched>, HubError> {
+    pub fn cached_files(
+        &self,
+        name: &HubName,
+        need: WantedFiles,
+    ) -> Result<Option<Fetched>, HubError> {
         let cache = RepoCache::new(&self.settings.cache, &name.repo);
         match cache.commit(name.revision.as_deref().unwrap_or(MAIN))? {
             Some(commit) => match complete_by_listing(&cache, name, need, &commit)? {
@@ -107,13 +111,13 @@ impl Hub {
         report: Listener<'_>,
     ) -> Result<Fetched, HubError> {
         if self.settings.is_offline {
-            return match self.cached(name, need)? {
+            return match self.cached_files(name, need)? {
                 Some(cached) => Ok(cached),
                 None => Err(self.offline(name)?),
             };
         }
         match self.fetch_from_hub(name, need, report) {
-            Err(error) if error.allows_cached() => match self.cached(name, need)? {
+            Err(error) if error.allows_cached() => match self.cached_files(name, need)? {
                 Some(cached) => Ok(Fetched {
                     instead: Some(error.to_string()),
                     ..cached

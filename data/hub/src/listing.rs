@@ -66,7 +66,7 @@ impl RepoCache {
     /// damaged or has a different version. The listing is then requested again.
     pub(crate) fn listing(&self, commit: &str) -> Result<Option<Files>, HubError> {
         let path = self.listing_path(commit);
-        let bytes = regular_file::read_own_if_there(&path, LISTING_BYTES);
+        let bytes = regular_file::read_own_file_if_exists(&path, LISTING_BYTES);
         let bytes = bytes.map_err(HubError::io("read", &path))?;
         let stored: Option<StoredListing> =
             bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());

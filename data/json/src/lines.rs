@@ -283,7 +283,7 @@ pub fn read_line(
 }
 
 /// Removes the line end of a line: one `\n` or `\r\n`.
-pub fn without_line_end(line: &str) -> &str {
+pub fn strip_line_end(line: &str) -> &str {
     match line.strip_suffix('\n') {
         Some(line) => line.strip_suffix('\r').unwrap_or(line),
         None => line,

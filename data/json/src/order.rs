@@ -71,7 +71,7 @@ impl<'s> Orderer<'s> {
     ) -> Map<String, Value> {
         let declared = schemas.iter().filter_map(|schema| properties(schema));
         let declared_keys = declared.flat_map(Map::keys).map(String::as_str);
-        let required_keys = schemas.iter().flat_map(|schema| required(schema));
+        let required_keys = schemas.iter().flat_map(|schema| required_keys(schema));
         let own_keys = fields.keys().map(String::as_str);
         let mut ordered = Map::new();
         for key in declared_keys.chain(required_keys).chain(own_keys) {
@@ -183,7 +183,7 @@ impl<'s> Orderer<'s> {
                 _ => true,
             };
         is_fit
-            && required(schema).all(|key| fields.contains_key(key))
+            && required_keys(schema).all(|key| fields.contains_key(key))
             && (!is_closed || fields.keys().all(is_allowed))
             && fields.iter().all(below_fits)
     }
@@ -246,7 +246,7 @@ fn has_type(value: &Value, type_name: &Value) -> bool {
     }
 }
 
-fn required(schema: &Value) -> impl Iterator<Item = &str> {
+fn required_keys(schema: &Value) -> impl Iterator<Item = &str> {
     let keys = schema.get("required").and_then(Value::as_array);
     keys.into_iter().flatten().filter_map(Value::as_str)
 }

@@ -21,7 +21,7 @@ pub const MAX_LEVELS: usize = 127;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is empty or only white space.
-    #[error("the text is empty; a JSON value was expected")]
+    #[error("the text is empty, but a JSON value is needed")]
     Empty,
     /// The text starts with U+FEFF, which RFC 8259 forbids in a JSON text.
     #[error("the text starts with a byte-order mark; save it as UTF-8 without one")]

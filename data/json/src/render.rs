@@ -185,7 +185,7 @@ impl Writer {
             Value::Array(items) => {
                 self.text.push('[');
                 for (item_idx, item) in items.iter().enumerate() {
-                    self.before_item(item_idx, level + 1);
+                    self.write_separator(item_idx, level + 1);
                     self.push_step(|| PathStep::Index(item_idx));
                     self.value(item, level + 1);
                     self.pop_step();
@@ -195,7 +195,7 @@ impl Writer {
             Value::Object(fields) => {
                 self.text.push('{');
                 for (field_idx, (key, field)) in fields.iter().enumerate() {
-                    self.before_item(field_idx, level + 1);
+                    self.write_separator(field_idx, level + 1);
                     self.push_step(|| PathStep::Key(key.clone()));
                     let start = self.text.len();
                     self.string(key);
@@ -209,7 +209,7 @@ impl Writer {
         }
     }
 
-    fn before_item(&mut self, item_idx: usize, level: usize) {
+    fn write_separator(&mut self, item_idx: usize, level: usize) {
         if item_idx > 0 {
             self.text.push_str(self.style.separators().0);
         }

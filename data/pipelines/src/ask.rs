@@ -395,7 +395,7 @@ impl Run<'_> {
         let mut missing = missing;
         while !missing.is_empty() {
             let n = self
-                .affordable(stage, requests, missing)?
+                .n_affordable(stage, requests, missing)?
                 .min(MAX_BATCH_REQUESTS);
             let (batch, later) = missing.split_at(n);
             self.send(stage, requests, batch, unanswered)?;
@@ -405,7 +405,7 @@ impl Run<'_> {
     }
 
     /// The number of requests in `missing` that the budget allows, at least one.
-    fn affordable(
+    fn n_affordable(
         &self,
         stage: &'static str,
         requests: &[Request<'_>],

@@ -37,10 +37,10 @@ pub enum PipelineError {
 
     /// The folder was created with other settings.
     #[error(
-        "{path} was created with other settings: {differences}; use the same ones, or choose another \
+        "{path} was created with different settings: {differences}; use the same settings, or choose another \
          --output"
     )]
-    OtherSettings {
+    DifferentSettings {
         /// The journal.
         path: PathBuf,
         /// The differing settings with both values.

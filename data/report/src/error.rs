@@ -6,7 +6,7 @@ use super::page::MAX_RUNS;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// There is no run, or there are more runs than letters.
-    #[error("{n} runs given; pass from 1 to {MAX_RUNS} runs to one report")]
+    #[error("{n} runs given; one report takes 1 to {MAX_RUNS} runs")]
     NumberOfRuns {
         /// Number of runs given.
         n: usize,

@@ -25,7 +25,7 @@ pub enum SandboxError {
     #[error(
         "model code runs only on Linux, because tooltune cannot isolate it on other systems; use Linux, or a Linux virtual machine or container"
     )]
-    OtherSystem,
+    UnsupportedSystem,
 
     /// The launcher failed to prepare the process of the code.
     #[error(

@@ -27,7 +27,7 @@ impl Sandbox {
     ///
     /// Isolation is not supported on this system.
     pub fn new(_: Launcher, _: Requirement) -> Result<Self, SandboxError> {
-        Err(SandboxError::OtherSystem)
+        Err(SandboxError::UnsupportedSystem)
     }
 
     /// Returns the sandbox unchanged.

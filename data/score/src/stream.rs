@@ -69,7 +69,12 @@ pub fn score_line(line: &str, line_no: usize, outside: &Outside) -> ScoreLine {
     let fields = match json::parse_unique(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return malformed("the line is JSON but not an object".to_owned()),
-        Err(error) => return malformed(format!("the line is not JSON: {}", in_line(&error))),
+        Err(error) => {
+            return malformed(format!(
+                "the line is not JSON: {}",
+                reason_without_line(&error)
+            ));
+        }
     };
     let outcome = Request::parse(&fields, line, outside, operations())
         .and_then(|(operation, request)| (operation.run)(&request));
@@ -89,7 +94,7 @@ fn malformed(reason: String, line_no: usize) -> ScoreLine {
 }
 
 /// The reason without the parser's line number, which is always 1.
-fn in_line(error: &json::JsonError) -> String {
+fn reason_without_line(error: &json::JsonError) -> String {
     match error {
         json::JsonError::Refused { column, reason, .. } => format!("column {column}: {reason}"),
         other => other.to_string(),

@@ -6,7 +6,7 @@
 //! ```
 //! use tooltune_suites::{SuiteInfo, lower_is_better};
 //!
-//! let goat = SuiteInfo::named("goat").expect("a suite");
+//! let goat = SuiteInfo::from_name("goat").expect("a suite");
 //! assert_eq!(goat.default_metric, "goat.ia");
 //! assert!(lower_is_better("goat.delta_len"));
 //! ```

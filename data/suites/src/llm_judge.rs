@@ -103,7 +103,9 @@ pub fn n_unanswered(verdicts: &[JudgeVerdict]) -> usize {
 #[non_exhaustive]
 pub enum JudgeError {
     /// An option is out of range.
-    #[error("judge: attempts is {attempts}; set it to 1 to {MAX_ATTEMPTS} (default 3)")]
+    #[error(
+        "judge: attempts is {attempts}; set it to a number from 1 to {MAX_ATTEMPTS} (default 3)"
+    )]
     Attempts {
         /// The configured value.
         attempts: usize,

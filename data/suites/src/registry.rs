@@ -129,13 +129,13 @@ impl SuiteInfo {
     };
 
     /// Looks a suite up by name.
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn from_name(name: &str) -> Option<&'static Self> {
         SUITES.iter().copied().find(|suite| suite.name == name)
     }
 
     /// The suite named in a `metrics.json`.
     pub fn for_metrics(metrics: &Value) -> Option<&'static Self> {
-        Self::named(metrics.get(SUITE_FIELD)?.as_str()?)
+        Self::from_name(metrics.get(SUITE_FIELD)?.as_str()?)
     }
 
     /// The available scores that rank a line of predictions, under their metric names.
@@ -181,7 +181,7 @@ impl SuiteInfo {
 /// `None` if the name is clear enough.
 pub fn plain_metric_name(metric: &str) -> Option<&'static str> {
     let (suite, key) = metric.split_once('.')?;
-    let words = SuiteInfo::named(suite)?.plain_names;
+    let words = SuiteInfo::from_name(suite)?.plain_names;
     let (_, words) = words.iter().find(|(known, _)| *known == key)?;
     Some(words)
 }
@@ -253,7 +253,7 @@ pub fn lower_is_better(metric: &str) -> bool {
     match metric.split_once('.') {
         None => metric == "loss",
         Some((suite, metric)) => {
-            SuiteInfo::named(suite).is_some_and(|suite| suite.lower_is_better.contains(&metric))
+            SuiteInfo::from_name(suite).is_some_and(|suite| suite.lower_is_better.contains(&metric))
         }
     }
 }
@@ -264,7 +264,7 @@ pub fn greater_is_better(metric: &str) -> Option<bool> {
     let Some((suite, key)) = metric.split_once('.') else {
         return (metric == "loss").then_some(false);
     };
-    let suite = SuiteInfo::named(suite)?;
+    let suite = SuiteInfo::from_name(suite)?;
     if suite.lower_is_better.contains(&key) {
         return Some(false);
     }
@@ -462,7 +462,7 @@ impl SampleScores {
 
     /// The scores of a line, by the suite and type in the line; `None` if the line has no suite.
     pub fn for_line(line: &Value) -> Option<&'static Self> {
-        let suite = SuiteInfo::named(line.get(SUITE_FIELD)?.as_str()?)?;
+        let suite = SuiteInfo::from_name(line.get(SUITE_FIELD)?.as_str()?)?;
         suite.form(line.get(TYPE_FIELD)?.as_str()?)
     }
 

@@ -54,7 +54,7 @@ impl Replacement {
 /// Returns the names of the built-in templates that fit a model, such as `"gemma-tools"`.
 /// `is_token` returns whether a string is a token of the model's vocabulary, and `is_stop` whether
 /// generation stops at this token.
-pub fn built_in_for(
+pub fn built_in_templates_for(
     is_token: impl Fn(&str) -> bool,
     is_stop: impl Fn(&str) -> bool,
 ) -> Vec<&'static str> {

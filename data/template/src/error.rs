@@ -108,8 +108,8 @@ pub enum TemplateError {
     /// A chat template that renders no tools refused a conversation with tools by
     /// `raise_exception`.
     #[error(
-        "the chat template refuses the conversation: {message}; it renders no tools, but the row \
-         has some: set data.chat_template to a template that renders them, such as {instead}"
+        "the chat template refuses the conversation: {message}; the template renders no tools, but \
+         the row has some: set data.chat_template to a template that renders them, such as {instead}"
     )]
     TemplateRaisedAtTools {
         /// The template's own message.

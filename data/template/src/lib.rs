@@ -62,7 +62,7 @@ use self::python::{Clock, NotCompiled, Program};
 use self::values::{MessageValues, MessageWriter};
 
 pub use self::budget::{Exceeded, TemplateBudgetError};
-pub use self::built_in::{Replacement, built_in_for};
+pub use self::built_in::{Replacement, built_in_templates_for};
 pub use self::conversation::{ContentValue, Conversation, Message, Role, ToolCall, ValueOrigin};
 pub use self::date::{NoDate, TemplateDate};
 pub use self::error::TemplateError;

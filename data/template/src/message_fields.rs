@@ -114,8 +114,8 @@ pub enum MessageFieldError {
 
     /// A tool result has a different tool name than its call.
     #[error(
-        "{field} is {name:?}, but {call}, the call with its tool_call_id, calls {called:?}; set \
-         the id of the result's own call, or the name of the called tool"
+        "{field} is {name:?}, but the tool_call_id of this message belongs to {call}, which calls \
+         {called:?}; correct the tool_call_id or the name"
     )]
     ResultOfAnother {
         /// Path of the name.

@@ -115,7 +115,7 @@ impl Layout {
         let mut is_empty = true;
         out.push('[');
         for item in value.try_iter()?.checked() {
-            self.before_item(is_empty, inside, out)?;
+            self.write_separator(is_empty, inside, out)?;
             self.write(&item?, inside, out)?;
             is_empty = false;
         }
@@ -138,7 +138,7 @@ impl Layout {
         }
         out.push('{');
         for (key_idx, key) in keys.iter().enumerate() {
-            self.before_item(key_idx == 0, inside, out)?;
+            self.write_separator(key_idx == 0, inside, out)?;
             budget::charge_created(key.as_str().map_or(16, str::len))?;
             match key.as_str() {
                 Some(text) => out.push_str(&self.quote(text)),
@@ -153,7 +153,7 @@ impl Layout {
         Ok(())
     }
 
-    fn before_item(&self, is_first: bool, at: Nesting, out: &mut String) -> Result<(), Error> {
+    fn write_separator(&self, is_first: bool, at: Nesting, out: &mut String) -> Result<(), Error> {
         budget::charge_read_items(1)?;
         if !is_first {
             budget::charge_created(self.separators.0.len())?;

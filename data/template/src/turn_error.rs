@@ -9,10 +9,10 @@ use crate::budgets::ROW_STEPS;
 pub enum TurnError {
     /// Two assistant messages follow each other.
     #[error(
-        "messages {message} and {} are both assistant messages: the first would be trained on with \
-         an end of turn, and the model would never write the second; merge them into one message, \
-         with the thought in reasoning_content, the text in content and the calls in tool_calls, \
-         or insert the missing message between them",
+        "messages {message} and {} are both assistant messages: the model would learn to end its \
+         turn after the first and never write the second; merge them into one message, with the \
+         thought in reasoning_content, the text in content and the calls in tool_calls, or insert \
+         the missing message between them",
         message + 1
     )]
     TwoAssistants {
@@ -24,7 +24,8 @@ pub enum TurnError {
     #[error(
         "the chat template leaves out the thought in the content of message {message} ({tag}), so \
          the model would answer without it; remove the thought from the row, or set \
-         data.chat_template to a template that keeps it; most read it from reasoning_content"
+         data.chat_template to a template that keeps it; most templates read it from \
+         reasoning_content"
     )]
     ThoughtLeftOut {
         /// The assistant message, from 0.

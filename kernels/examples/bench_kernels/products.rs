@@ -108,8 +108,8 @@ fn trained_forward(precision: Precision, numbers: &[usize]) -> Result<Run, Strin
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, weight) = (floats(n * inputs), floats(outputs * inputs));
     Ok(Run::new(move || {
-        let weight = Matrix::of_rows(&weight, inputs).transposed();
-        black_box(product(Matrix::of_rows(&x, inputs), weight));
+        let weight = Matrix::from_rows(&weight, inputs).transposed();
+        black_box(product(Matrix::from_rows(&x, inputs), weight));
     }))
 }
 
@@ -119,8 +119,8 @@ fn trained_dx(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     let (dy, weight) = (floats(n * outputs), floats(outputs * inputs));
     Ok(Run::new(move || {
-        let weight = Matrix::of_rows(&weight, inputs);
-        black_box(product(Matrix::of_rows(&dy, outputs), weight));
+        let weight = Matrix::from_rows(&weight, inputs);
+        black_box(product(Matrix::from_rows(&dy, outputs), weight));
     }))
 }
 
@@ -130,8 +130,8 @@ fn trained_dw(precision: Precision, numbers: &[usize]) -> Result<Run, String> {
     let [n, inputs, outputs] = shape(numbers)?;
     let (x, dy) = (floats(n * inputs), floats(n * outputs));
     Ok(Run::new(move || {
-        let dy = Matrix::of_rows(&dy, outputs).transposed();
-        black_box(product(dy, Matrix::of_rows(&x, inputs)));
+        let dy = Matrix::from_rows(&dy, outputs).transposed();
+        black_box(product(dy, Matrix::from_rows(&x, inputs)));
     }))
 }
 

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use burn::backend::flex::FlexTensor;
 
 use super::Numbers;
-use crate::cpu::buffer::{floats, into_owned, is_own, with_layout_of};
+use crate::cpu::buffer::{floats, into_owned, owns_whole_memory, with_layout_of};
 use crate::cpu::isa::for_each_isa;
 use crate::cpu::number::Number;
 use crate::cpu::pool::Buffer;
@@ -37,7 +37,7 @@ pub(super) fn update(
         scales: scales.map(floats),
         moments: [&mut first, &mut second].map(|x| Shared::new(f32::storage_mut(x))),
     };
-    if is_own(&parameters) {
+    if owns_whole_memory(&parameters) {
         let to = f32::storage_mut(&mut parameters);
         // SAFETY: the floats are initialised, and only initialised values are written.
         let to = unsafe { &mut *(std::ptr::from_mut(to) as *mut [MaybeUninit<f32>]) };

@@ -16,7 +16,7 @@ use super::{
     Documents, Queries, cpu_decode,
 };
 use crate::cpu::buffer::{contiguous, dims, floats, modify, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 impl AttentionOps for Flex {
     fn document_attention(
@@ -39,7 +39,7 @@ impl AttentionGradients for Flex {
         let qkv = contiguous(qkv);
         let heads = heads(&qkv, queries);
         let n = documents.n_tokens();
-        let (out, log_sums) = with_number!(qkv.dtype(), T => {
+        let (out, log_sums) = with_element_type!(qkv.dtype(), T => {
             let inputs = Inputs { qkv: numbers::<T>(&qkv), heads, causality };
             let attended = attention(&inputs, &documents);
             (tensor(attended.out, [n, heads.h, heads.c]), attended.log_sums)
@@ -57,7 +57,7 @@ impl AttentionGradients for Flex {
     fn attention_gradient(saved: Attention<Self>, dy: FlexTensor) -> FlexTensor {
         let dy = contiguous(dy);
         let heads = heads(&saved.qkv, saved.queries);
-        with_number!(dy.dtype(), T => {
+        with_element_type!(dy.dtype(), T => {
             let inputs = Inputs {
                 qkv: numbers::<T>(&saved.qkv),
                 heads,
@@ -89,7 +89,7 @@ impl DecodeOps for Flex {
         let heads = heads(&qkv, queries);
         let [b, _, capacity, _] = dims(&keys);
         let shape = [b, heads.h, heads.c];
-        with_number!(qkv.dtype(), T => with_number!(keys.dtype(), U => {
+        with_element_type!(qkv.dtype(), T => with_element_type!(keys.dtype(), U => {
             let cache = cpu_decode::Cache::<U> {
                 keys: numbers(&keys),
                 values: numbers(&values),
@@ -110,7 +110,7 @@ impl AppendOps for Flex {
     ) -> FlexTensor {
         let qkv = contiguous(qkv);
         let ([_, g, capacity, c], [_, heads, _]) = (dims(&cache), dims::<3>(&qkv));
-        with_number!(qkv.dtype(), T => with_number!(cache.dtype(), U => {
+        with_element_type!(qkv.dtype(), T => with_element_type!(cache.dtype(), U => {
             modify::<U>(cache, |cache| {
                 let qkv = numbers::<T>(&qkv);
                 cpu_decode::append(cache, [g, capacity, c], qkv, first_head, heads, column);

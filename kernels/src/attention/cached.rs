@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::{Queries, check_heads, reference};
 use crate::DeviceIntegers;
-use crate::cpu::number::{Number, with_number};
+use crate::cpu::number::{Number, with_element_type};
 use crate::cpu::pool::Buffer;
 use crate::route::{is_cpu, is_served, is_served_by_cpu};
 
@@ -117,7 +117,7 @@ pub fn decode_step(
         crate::operation!("attention decode");
         let capacity = check_caches("decode_step", [b, heads, c], g, [keys, values]);
         columns.check(b, capacity);
-        cache.iter_mut().for_each(without_holes);
+        cache.iter_mut().for_each(make_contiguous);
         let [keys, values] = &*cache;
         return attend_to_cache(qkv, queries, [keys, values], columns, true);
     }
@@ -136,7 +136,7 @@ pub fn decode_step(
 
 /// Copies the cache if it is not contiguous, because GPU kernels require contiguous memory. On a
 /// GPU, small caches may have gaps.
-fn without_holes(cache: &mut Tensor<4>) {
+fn make_contiguous(cache: &mut Tensor<4>) {
     #[cfg(feature = "cube")]
     {
         let there = cache
@@ -189,7 +189,7 @@ pub fn empty_cache(shape: [usize; 4], dtype: DType, device: &Device) -> Tensor<4
         return Tensor::zeros(shape, (device, dtype));
     }
     let n = shape.iter().product();
-    let zeros = with_number!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
+    let zeros = with_element_type!(dtype, T => Buffer::repeated(T::narrow(0.0), n).into_bytes());
     let zeros = TensorData::from_bytes(zeros, shape, dtype);
     Tensor::from_data(zeros, (device, dtype))
 }
@@ -349,7 +349,7 @@ pub fn append_prompts(qkv: &Tensor<3>, cache: &mut [Tensor<4>; 2], places: &Prom
     );
     #[cfg(feature = "cube")]
     if has_decode_kernels(qkv) && cache.iter().all(|cache| cache.dtype() == qkv.dtype()) {
-        cache.iter_mut().for_each(without_holes);
+        cache.iter_mut().for_each(make_contiguous);
         let qkv = qkv.clone().try_into_primitive::<burn_cubecl::CubeBackend>();
         let there = cache.each_ref().map(|cache| {
             cache

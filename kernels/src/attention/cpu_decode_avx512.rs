@@ -407,9 +407,9 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
             for (v, sums) in sums.as_chunks::<2>().0.iter().enumerate() {
                 let to = job.to.wrapping_add(i * job.c + 32 * v);
                 let n = job.columns.saturating_sub(32 * v);
-                store(to, lanes(n), in_order::<0>(sums));
+                store(to, lanes(n), ordered_columns::<0>(sums));
                 let to = to.wrapping_add(16);
-                store(to, lanes(n.saturating_sub(16)), in_order::<8>(sums));
+                store(to, lanes(n.saturating_sub(16)), ordered_columns::<8>(sums));
             }
         }
     }
@@ -418,7 +418,7 @@ unsafe fn weigh_pair_block<const R: usize>(job: &Weighing<bf16, bf16>) {
 /// Sixteen columns in order, from alternating quarters of both vectors, starting at a lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn in_order<const FROM: i32>([low, high]: &[__m512; 2]) -> __m512 {
+fn ordered_columns<const FROM: i32>([low, high]: &[__m512; 2]) -> __m512 {
     let quarter = |first: i32| [first, first + 1, first + 2, first + 3];
     let lanes = [FROM, 16 + FROM, FROM + 4, 20 + FROM].map(quarter);
     // SAFETY: both are 64 bytes, and every bit pattern is valid.

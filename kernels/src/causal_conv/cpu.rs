@@ -54,9 +54,9 @@ pub(crate) fn forward<T: Number>(x: &[T], taps: Taps<'_>) -> Buffer<T> {
 /// Gradient of the rows, from the rows and the gradient of the result.
 pub(crate) fn gradient<T: Number>(x: &[T], dy: &[T], taps: Taps<'_>) -> Buffer<T> {
     let shape = [taps.positions.len(), taps.channels];
-    // SAFETY: `before_silu` writes every element of its target.
+    // SAFETY: `silu_backward` writes every element of its target.
     let dz: Buffer<f32> =
-        unsafe { write_rows(shape, |rows, dz| before_silu(x, dy, taps, rows.start, dz)) };
+        unsafe { write_rows(shape, |rows, dz| silu_backward(x, dy, taps, rows.start, dz)) };
     // SAFETY: `spread` writes every element of its target.
     unsafe { write_rows(shape, |rows, dx| spread::<T>(&dz, taps, rows.start, dx)) }
 }
@@ -97,7 +97,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    fn before_silu[T: Number](x: &[T], dy: &[T], taps: Taps<'_>, row: usize, dz: &mut [MaybeUninit<f32>]) {
+    fn silu_backward[T: Number](x: &[T], dy: &[T], taps: Taps<'_>, row: usize, dz: &mut [MaybeUninit<f32>]) {
         let mut all = [0.0f32; PART];
         for (i, dz) in dz.chunks_exact_mut(taps.channels).enumerate() {
             let dy = &dy[(row + i) * taps.channels..][..taps.channels];

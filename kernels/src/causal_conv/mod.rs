@@ -8,7 +8,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::Documents;
 use crate::cpu::buffer::{plain, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 use crate::route::is_served_by_cpu;
 use cpu::Taps;
 
@@ -47,7 +47,7 @@ pub fn causal_conv(x: Tensor<2>, weight: &Tensor<2>, documents: &Documents) -> T
             positions: &positions,
         };
         let input = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
-        Some(with_number!(x.dtype(), T => {
+        Some(with_element_type!(x.dtype(), T => {
             tensor(cpu::forward::<T>(input.numbers(), taps), [n, channels])
         }))
     };

@@ -35,7 +35,7 @@ pub(crate) fn modify<T: Number>(x: FlexTensor, change: impl FnOnce(&mut [T])) ->
 
 /// The tensor in memory of its own; copied if it is a view or another tensor shares the memory.
 pub(crate) fn into_owned<T: Number>(x: FlexTensor) -> FlexTensor {
-    if is_own(&x) {
+    if owns_whole_memory(&x) {
         return x;
     }
     let x = contiguous(x);
@@ -43,7 +43,7 @@ pub(crate) fn into_owned<T: Number>(x: FlexTensor) -> FlexTensor {
 }
 
 /// Whether the tensor covers all of its memory, in order, and no other tensor shares it.
-pub(crate) fn is_own(x: &FlexTensor) -> bool {
+pub(crate) fn owns_whole_memory(x: &FlexTensor) -> bool {
     let bytes = x.shape().num_elements() * x.dtype().size();
     x.is_unique() && x.layout().contiguous_offsets().is_some() && x.bytes().len() == bytes
 }

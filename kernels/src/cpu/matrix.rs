@@ -18,7 +18,7 @@ impl<'a> Matrix<'a> {
     /// # Panics
     ///
     /// If `data` is not a whole number of rows.
-    pub fn of_rows(data: &'a [f32], columns: usize) -> Self {
+    pub fn from_rows(data: &'a [f32], columns: usize) -> Self {
         let rows = data.len().checked_div(columns).unwrap_or(0);
         assert_eq!(rows * columns, data.len(), "data must be whole rows");
         Self {

@@ -84,7 +84,7 @@ pub(crate) fn rounded_bits(value: f32) -> u32 {
 }
 
 /// Evaluates an expression with `$name` bound to the element type of a tensor.
-macro_rules! with_number {
+macro_rules! with_element_type {
     ($dtype:expr, $t:ident => $work:expr) => {
         match $dtype {
             burn::tensor::DType::F32 => {
@@ -100,7 +100,7 @@ macro_rules! with_number {
     };
 }
 
-pub(crate) use with_number;
+pub(crate) use with_element_type;
 
 #[cfg(test)]
 mod tests {

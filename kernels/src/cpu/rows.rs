@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use super::buffer::{contiguous, is_own, numbers, with_layout_of};
+use super::buffer::{contiguous, numbers, owns_whole_memory, with_layout_of};
 use super::number::Number;
 use super::pool::Buffer;
 
@@ -69,7 +69,7 @@ pub(crate) fn change_rows<T: Number>(
     width: usize,
     f: impl Fn(Range<usize>, &mut [T]) + Sync,
 ) -> FlexTensor {
-    if is_own(&x) {
+    if owns_whole_memory(&x) {
         for_rows(T::storage_mut(&mut x), width, f);
         return x;
     }

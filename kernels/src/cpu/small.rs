@@ -243,8 +243,8 @@ mod tests {
         transpose(&a, 9, [20, 9], &mut transposed_a, 20);
         let [mut c, mut expected] = [vec![0.0; 9 * 6], vec![0.0; 9 * 6]];
         for (a, c) in [
-            (Matrix::of_rows(&a, 9).transposed(), &mut c),
-            (Matrix::of_rows(&transposed_a, 20), &mut expected),
+            (Matrix::from_rows(&a, 9).transposed(), &mut c),
+            (Matrix::from_rows(&transposed_a, 20), &mut expected),
         ] {
             let target = Target {
                 numbers: c,

@@ -50,7 +50,7 @@ impl Matrix {
     }
 
     /// The elements `range` of a contiguous flat tensor, as a matrix.
-    pub(crate) fn of_flat(
+    pub(crate) fn from_flat(
         x: &CubeTensor,
         range: Range<usize>,
         [rows, columns]: [usize; 2],

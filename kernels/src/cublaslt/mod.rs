@@ -32,7 +32,7 @@ pub(crate) const SWITCH: &str = "TOOLTUNE_CUBLASLT";
 
 /// Whether cuBLASLt products are available for tensors of this client.
 pub(crate) fn is_served(client: &Client) -> bool {
-    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| Library::CublasLt.is_wanted(SWITCH));
+    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| Library::CublasLt.is_enabled(SWITCH));
     is_cuda(client) && *IS_FOUND
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn is_served(client: &Client) -> bool {
 fn is_found() -> bool {
     static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: the library is loaded.
-        Library::Cudnn.is_wanted(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
+        Library::Cudnn.is_enabled(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
     });
     *IS_FOUND
 }
@@ -314,10 +314,13 @@ impl PlanShape {
             ragged: true,
             ..plan_shape.clone()
         };
-        if takes_ragged && size % 16 == 0 && total(&ragged, n) < total(&plan_shape, n) {
+        if takes_ragged
+            && size % 16 == 0
+            && scratch_bytes(&ragged, n) < scratch_bytes(&plan_shape, n)
+        {
             plan_shape = ragged;
         }
-        (total(&plan_shape, n) <= MOST_SCRATCH).then_some(plan_shape)
+        (scratch_bytes(&plan_shape, n) <= MOST_SCRATCH).then_some(plan_shape)
     }
 
     /// Workspace bytes of a plan, which is built when its shape is first used; `None` if there is
@@ -453,7 +456,7 @@ fn scratch(plan_shape: &PlanShape, n: usize) -> Vec<(i64, usize)> {
 
 /// Scratch bytes of a backward pass. This includes the plan's own memory for the key gradients of
 /// each query head, as far as it is known.
-fn total(plan_shape: &PlanShape, n: usize) -> usize {
+fn scratch_bytes(plan_shape: &PlanShape, n: usize) -> usize {
     let own: usize = scratch(plan_shape, n).iter().map(|(_, bytes)| bytes).sum();
     match plan_shape.ragged || plan_shape.heads == plan_shape.groups {
         true => own,

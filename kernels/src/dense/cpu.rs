@@ -110,7 +110,7 @@ pub(super) fn weight_gradient<T: Operand>(
     for start in (0..n).step_by(part) {
         let tokens = part.min(n - start);
         let x = x.part(start * in_features..(start + tokens) * in_features);
-        let right = Panels::of_matrix(&x, [tokens, in_features]);
+        let right = Panels::pack_matrix(&x, [tokens, in_features]);
         let dy = &dy[start * out_features..(start + tokens) * out_features];
         let dy = whole_words(dy, out_features);
         let sums = Shared::new(&mut sums);
@@ -118,7 +118,10 @@ pub(super) fn weight_gradient<T: Operand>(
             // SAFETY: blocks of rows are disjoint.
             let own = unsafe { sums.slice(rows.start * in_features, rows.len() * in_features) };
             Sum {
-                terms: &[Term::new(Rows::of_columns(&dy, out_features, rows), &right)],
+                terms: &[Term::new(
+                    Rows::from_columns(&dy, out_features, rows),
+                    &right,
+                )],
                 panels: Panelled::All,
                 bias: None,
                 residual: None,

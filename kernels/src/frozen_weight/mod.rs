@@ -126,7 +126,7 @@ impl FrozenWeight {
         }
         let values = pieces::fill_all(n, fill)?;
         let storage = if is_cpu(device) {
-            Storage::Packed(Packed::of_bf16(&values, shape))
+            Storage::Packed(Packed::from_bf16(&values, shape))
         } else {
             let data = TensorData::new(values, shape);
             let matrix = Tensor::from_data(data, (device, DType::BF16));

@@ -32,11 +32,11 @@ impl Packed {
     pub(crate) fn new(values: &[f32], shape: [usize; 2], dtype: ComputeDtype) -> Self {
         match dtype {
             ComputeDtype::F32 => Self::F32(Arc::new(PackedMatrix::new(values, shape))),
-            ComputeDtype::Bf16 => Self::of_bf16(&narrowed(values), shape),
+            ComputeDtype::Bf16 => Self::from_bf16(&narrowed(values), shape),
         }
     }
 
-    pub(crate) fn of_bf16(values: &[bf16], shape: [usize; 2]) -> Self {
+    pub(crate) fn from_bf16(values: &[bf16], shape: [usize; 2]) -> Self {
         Self::Bf16(Arc::new(PackedMatrix::new(values, shape)))
     }
 
@@ -70,7 +70,7 @@ pub(crate) struct PackedMatrix<T> {
 impl<T: Operand> PackedMatrix<T> {
     fn new(values: &[T], shape: [usize; 2]) -> Self {
         Self {
-            forward: Panels::of_rows(values, shape),
+            forward: Panels::pack_rows(values, shape),
             backward: OnceLock::new(),
         }
     }

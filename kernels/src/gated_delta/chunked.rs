@@ -131,7 +131,7 @@ impl Layout {
     }
 
     /// Converts rows of tokens, `[n, d]`, to chunks, `[chunks, CHUNK, d]`, padded with zero rows.
-    fn in_chunks(&self, x: Tensor<2>) -> Tensor<3> {
+    fn split_into_chunks(&self, x: Tensor<2>) -> Tensor<3> {
         let (device, d) = (x.device(), x.dims()[1]);
         let none = Tensor::zeros([1, d], (&device, x.dtype()));
         let chunks = self.tokens.len() / CHUNK;
@@ -156,13 +156,13 @@ fn indices(values: &[i32], device: &Device) -> Tensor<1, Int> {
 }
 
 /// Splits adjacent heads: `[chunks, CHUNK, h d]` to `[chunks, h, CHUNK, d]`.
-fn by_heads(x: Tensor<3>, h: usize) -> Tensor<4> {
+fn split_heads(x: Tensor<3>, h: usize) -> Tensor<4> {
     let [chunks, tokens, width] = x.dims();
     x.reshape([chunks, tokens, h, width / h]).swap_dims(1, 2)
 }
 
 /// Repeats a tensor of the key heads, `[chunks, key heads, …]`, for each of their value heads.
-fn for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
+fn repeat_for_value_heads(x: Tensor<4>, heads: DeltaHeads) -> Tensor<4> {
     let [chunks, h, a, b] = x.dims();
     let group = heads.value_heads / h;
     if group == 1 {
@@ -188,14 +188,15 @@ impl Chunks {
     fn new(inputs: DeltaInputs, heads: DeltaHeads, layout: &Layout) -> Self {
         let (device, dtype) = (inputs.qkv.device(), arithmetic(inputs.qkv.dtype()));
         let h = heads.value_heads;
-        let qkv = layout.in_chunks(normalize_heads(inputs.qkv.cast(dtype), heads));
-        let part =
-            |first: usize, width: usize, h: usize| by_heads(qkv.clone().narrow(2, first, width), h);
+        let qkv = layout.split_into_chunks(normalize_heads(inputs.qkv.cast(dtype), heads));
+        let part = |first: usize, width: usize, h: usize| {
+            split_heads(qkv.clone().narrow(2, first, width), h)
+        };
         let queries = part(0, heads.keys(), heads.key_heads);
         let keys = part(heads.keys(), heads.keys(), heads.key_heads);
         let values = part(2 * heads.keys(), heads.values(), h);
-        let [log_decay, beta] =
-            [inputs.log_decay, inputs.beta].map(|x| by_heads(layout.in_chunks(x.cast(dtype)), h));
+        let [log_decay, beta] = [inputs.log_decay, inputs.beta]
+            .map(|x| split_heads(layout.split_into_chunks(x.cast(dtype)), h));
         let below = Tensor::<2>::ones([CHUNK; 2], (&device, dtype)).tril(0);
         let sums = below.unsqueeze().matmul(log_decay);
         let chunks = sums.dims()[0];
@@ -205,14 +206,14 @@ impl Chunks {
         let between = between.mask_fill(later, f32::NEG_INFINITY).exp();
         let products_with_keys = |x: &Tensor<4>| {
             let products = x.clone().matmul(keys.clone().swap_dims(2, 3));
-            for_value_heads(products, heads).mul(between.clone())
+            repeat_for_value_heads(products, heads).mul(between.clone())
         };
         let system = products_with_keys(&keys).mul(beta.clone());
         let inverse = differentiable_inverse(system).mul(beta.swap_dims(2, 3));
         let scores = products_with_keys(&queries);
         let last = sums.clone().narrow(2, CHUNK - 1, 1);
         let from_begin = sums.clone().exp();
-        let [queries, keys] = [queries, keys].map(|x| for_value_heads(x, heads));
+        let [queries, keys] = [queries, keys].map(|x| repeat_for_value_heads(x, heads));
         let corrected = inverse.clone().mul(from_begin.clone().swap_dims(2, 3));
         let walk = Walk {
             values: inverse.matmul(values),

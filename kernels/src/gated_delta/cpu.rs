@@ -131,8 +131,8 @@ unsafe fn walk_document<T: Number>(
         let (keys, memory) = memory.split_at_mut(sizes[0]);
         let (values, memory) = memory.split_at_mut(sizes[1]);
         let (read, all_states) = memory.split_at_mut(sizes[2]);
-        let mut key_head = KeyHead::in_memory(keys, strides);
-        let mut value_head = ValueHead::in_memory(values, strides);
+        let mut key_head = KeyHead::from_memory(keys, strides);
+        let mut value_head = ValueHead::from_memory(values, strides);
         for (first, m) in task.chunks() {
             let is_first = first == task.start;
             key_head.load(inputs, task.key_head, first, m);

@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::DeltaHeads;
 use super::cpu::{Inputs, Task};
 use super::cpu_chunk::{
-    CHUNK, KeyHead, PerToken, Strides, ValueHead, between_tokens, scale, solve_transposed,
-    to_tokens, widen, write_scaled,
+    CHUNK, KeyHead, PerToken, Strides, ValueHead, scale, solve_transposed, to_tokens, token_matrix,
+    widen, write_scaled,
 };
 use crate::Documents;
 use crate::cpu::isa::for_each_isa;
@@ -142,9 +142,9 @@ unsafe fn walk_document<T: Number>(
         let (keys, memory) = memory.split_at_mut(sizes[0]);
         let (values, memory) = memory.split_at_mut(sizes[1]);
         let (own, d_states) = memory.split_at_mut(sizes[2]);
-        let mut key_head = KeyHead::in_memory(keys, strides);
-        let mut value_head = ValueHead::in_memory(values, strides);
-        let mut memory = Memory::in_memory(own, strides);
+        let mut key_head = KeyHead::from_memory(keys, strides);
+        let mut value_head = ValueHead::from_memory(values, strides);
+        let mut memory = Memory::from_memory(own, strides);
         for (chunk, (first, m)) in task.chunks().enumerate().take(n_chunks - 1) {
             key_head.load(inputs, task.key_head, first, m);
             let (before, behind) = states[chunk * all..].split_at_mut(all);
@@ -250,7 +250,7 @@ impl<'m> Memory<'m> {
     }
 
     /// Splits memory of size [`Memory::floats`]; contents are arbitrary.
-    fn in_memory(mut memory: &'m mut [f32], strides: Strides) -> Self {
+    fn from_memory(mut memory: &'m mut [f32], strides: Strides) -> Self {
         let mut take = |n: usize| {
             let (part, rest) = std::mem::take(&mut memory).split_at_mut(n);
             memory = rest;
@@ -313,7 +313,7 @@ impl<'m> Memory<'m> {
             );
         }
         let d_output = strides.values(self.d_output, m);
-        let scores = between_tokens(head.scores, m).transposed();
+        let scores = token_matrix(head.scores, m).transposed();
         multiply(
             strides.to_values(self.d_change, !context.is_last),
             scores,
@@ -419,7 +419,7 @@ impl<'m> Memory<'m> {
     fn product_gradients(&mut self, keys: &KeyHead<'_>) {
         let (strides, m) = (self.strides, keys.m);
         let (q, k) = (strides.keys(keys.q, m), strides.keys(keys.k, m));
-        let (qk, kk) = (between_tokens(self.d_qk, m), between_tokens(self.d_kk, m));
+        let (qk, kk) = (token_matrix(self.d_qk, m), token_matrix(self.d_kk, m));
         multiply(strides.to_keys(self.d_q, true), qk, Shape::Lower, k);
         for (products, shape, rows) in [
             (qk.transposed(), Shape::Upper, q),

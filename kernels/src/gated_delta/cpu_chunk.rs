@@ -93,7 +93,7 @@ impl Strides {
 }
 
 /// `m` rows of a token-by-token matrix.
-pub(super) fn between_tokens(numbers: &[f32], m: usize) -> Matrix<'_> {
+pub(super) fn token_matrix(numbers: &[f32], m: usize) -> Matrix<'_> {
     Matrix::strided(numbers, [m, m], CHUNK)
 }
 
@@ -132,7 +132,7 @@ impl<'m> KeyHead<'m> {
     }
 
     /// Splits memory of size [`KeyHead::floats`]; contents are arbitrary.
-    pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
+    pub(super) fn from_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (q, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (k, memory) = memory.split_at_mut(CHUNK * strides.key);
         let (qk, memory) = memory.split_at_mut(SQUARE);
@@ -213,7 +213,7 @@ impl<'m> ValueHead<'m> {
     }
 
     /// Splits memory of size [`ValueHead::floats`]; contents are arbitrary.
-    pub(super) fn in_memory(memory: &'m mut [f32], strides: Strides) -> Self {
+    pub(super) fn from_memory(memory: &'m mut [f32], strides: Strides) -> Self {
         let (v, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (state_values, memory) = memory.split_at_mut(CHUNK * strides.value);
         let (change, memory) = memory.split_at_mut(CHUNK * strides.value);
@@ -300,7 +300,7 @@ impl<'m> ValueHead<'m> {
             }
         }
         let target = strides.to_values(to, before.is_some());
-        let scores = between_tokens(self.scores, m);
+        let scores = token_matrix(self.scores, m);
         multiply(target, scores, Shape::Lower, strides.values(self.change, m));
     }
 

@@ -19,7 +19,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::Documents;
 use crate::cpu::buffer::{plain, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 use crate::route::is_served_by_cpu;
 use cpu::Inputs;
 
@@ -91,7 +91,7 @@ const NORM_EPS: f64 = 1e-6;
 pub fn gated_delta(inputs: DeltaInputs, heads: DeltaHeads, documents: &Documents) -> Tensor<3> {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    match on_slices(&inputs, heads, documents) {
+    match run_on_cpu(&inputs, heads, documents) {
         Some((read, _)) => read,
         None => chunked::gated_delta(inputs, heads, documents),
     }
@@ -106,14 +106,14 @@ pub fn gated_delta_states(
 ) -> (Tensor<3>, Tensor<4>) {
     check(&inputs, heads);
     check_tokens(&inputs, documents);
-    match on_slices(&inputs, heads, documents) {
+    match run_on_cpu(&inputs, heads, documents) {
         Some(result) => result,
         None => chunked::gated_delta_states(inputs, heads, documents),
     }
 }
 
 /// Outputs and final states from the CPU kernel; `None` if it does not support the tensors.
-fn on_slices(
+fn run_on_cpu(
     inputs: &DeltaInputs,
     heads: DeltaHeads,
     documents: &Documents,
@@ -130,7 +130,7 @@ fn on_slices(
     } = heads;
     let shape = [documents.n_tokens(), value_heads, value_dim];
     let states_shape = [documents.spans().count(), value_heads, key_dim, value_dim];
-    let (qkv_tensor, states) = with_number!(qkv_tensor.dtype(), T => {
+    let (qkv_tensor, states) = with_element_type!(qkv_tensor.dtype(), T => {
         let inputs = Inputs::<T> {
             qkv: qkv.numbers(),
             log_decay: log_decay.numbers(),

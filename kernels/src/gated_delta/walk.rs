@@ -36,7 +36,7 @@ impl Walk {
         if self.has_kernel() {
             return super::walk_on_gpu::run(self, order.clone());
         }
-        self.in_tensors(order)
+        self.run_with_tensors(order)
     }
 
     #[cfg(feature = "cube")]
@@ -58,7 +58,7 @@ impl Walk {
     }
 
     /// Same contract as [`Walk::run`], in plain tensor operations.
-    pub(super) fn in_tensors(self, order: &Order) -> Tensor<4> {
+    pub(super) fn run_with_tensors(self, order: &Order) -> Tensor<4> {
         let ([_, h, _, value_dim], key_dim) = (self.values.dims(), self.keys.dims()[3]);
         let options = (&self.values.device(), self.values.dtype());
         let (mut rows, mut first) = (Vec::new(), 0);

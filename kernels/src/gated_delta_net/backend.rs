@@ -10,7 +10,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use super::cpu::{self, Layer};
 use crate::cpu::buffer::{contiguous, floats, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 use crate::gated_norm::cpu::Norm;
 use crate::{DeltaHeads, Documents};
 
@@ -121,7 +121,7 @@ impl DeltaNetOps for Flex {
 impl DeltaNetPasses for Flex {
     fn delta_net_forward(x: FlexTensor, frozen: &Frozen<Self>) -> [FlexTensor; 2] {
         let (x, frozen) = (contiguous(x), frozen.contiguous());
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             cpu::forward::<T>(numbers(&x), frozen.layer()).map(|y| tensor(y, frozen.shape()))
         })
     }
@@ -138,7 +138,7 @@ impl DeltaNetPasses for Flex {
             frozen.shape()[0],
             frozen.arguments.heads.columns().iter().sum(),
         ];
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             let [x, read, dy] = [&x, &read, &dy].map(numbers::<T>);
             tensor(cpu::gradient(x, read, dy, frozen.layer()), shape)
         })

@@ -123,7 +123,7 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
     let frozen = [&net.conv, &net.rate, &net.step_bias];
     let has_kernel = is_served_by_cpu(&x) && frozen.into_iter().all(is_plain);
     if !(has_kernel && norm.weight.dtype() == DType::F32) {
-        return in_steps(x, net, documents);
+        return compute_stepwise(x, net, documents);
     }
     Tensor::from_dispatch(Dispatch::delta_net(
         x.into_dispatch(),
@@ -140,7 +140,7 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
 }
 
 /// Same contract as [`gated_delta_net`], computed with the functions of each step.
-fn in_steps(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
+fn compute_stepwise(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents) -> Tensor<3> {
     let parts = net.parts(x);
     let inputs = DeltaInputs {
         qkv: causal_conv(parts.qkv, &net.conv, documents),

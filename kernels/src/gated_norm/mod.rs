@@ -7,7 +7,7 @@ use burn::backend::Flex;
 use burn::tensor::{DType, Tensor};
 
 use crate::cpu::buffer::{plain, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 use crate::route::is_served_by_cpu;
 use cpu::Norm;
 
@@ -53,7 +53,7 @@ pub fn gated_norm(x: Tensor<3>, gate: Tensor<2>, norm: &GatedNorm) -> Tensor<3> 
         };
         let heads_read = is_served_by_cpu(&x).then(|| plain(&x, x.dtype()))??;
         let gate = plain(&gate, x.dtype())?;
-        Some(with_number!(x.dtype(), T => {
+        Some(with_element_type!(x.dtype(), T => {
             tensor(cpu::forward::<T>(heads_read.numbers(), gate.numbers(), norm), [n, heads, c])
         }))
     };

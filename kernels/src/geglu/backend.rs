@@ -10,7 +10,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use super::cpu;
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
@@ -30,7 +30,7 @@ impl GegluOps for Flex {
         let gate_up = contiguous(gate_up);
         let [n, columns] = dims(&gate_up);
         let shape = [n, columns / 2];
-        with_number!(gate_up.dtype(), T => {
+        with_element_type!(gate_up.dtype(), T => {
             tensor(cpu::geglu::<T>(numbers(&gate_up), shape), shape)
         })
     }
@@ -40,7 +40,7 @@ impl GegluGradients for Flex {
     fn gated_gelu_gradient(gate_up: FlexTensor, dy: FlexTensor) -> FlexTensor {
         let dy = contiguous(dy);
         let f = dims::<2>(&dy)[1];
-        with_number!(gate_up.dtype(), T => {
+        with_element_type!(gate_up.dtype(), T => {
             cpu::to_gradient::<T>(gate_up, numbers(&dy), f)
         })
     }

@@ -13,7 +13,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use super::cpu::{self, Spans};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
@@ -51,7 +51,7 @@ impl HeadNormOps for Flex {
             spans: &spans,
             eps,
         };
-        with_number!(x.dtype(), T => tensor(cpu::forward::<T>(numbers(&x), heads * c, norm), shape))
+        with_element_type!(x.dtype(), T => tensor(cpu::forward::<T>(numbers(&x), heads * c, norm), shape))
     }
 }
 
@@ -64,7 +64,7 @@ impl HeadNormGradients for Flex {
             spans: &saved.spans,
             eps: saved.eps,
         };
-        with_number!(x.dtype(), T => cpu::to_gradient::<T>(dy, numbers(&x), heads * c, norm))
+        with_element_type!(x.dtype(), T => cpu::to_gradient::<T>(dy, numbers(&x), heads * c, norm))
     }
 }
 

@@ -108,7 +108,7 @@ fn norm_spans<T: Float, N: Size>(
 /// # Panics
 ///
 /// If the spans are not at most two runs of equal lengths; check with [`runs`] first.
-fn normed(
+fn normalized_rows(
     x: CubeTensor,
     weight: CubeTensor,
     dy: Option<CubeTensor>,
@@ -157,7 +157,7 @@ impl HeadNormOps for CubeBackend {
         spans: std::sync::Arc<[usize]>,
         eps: f32,
     ) -> CubeTensor {
-        normed(x, weight, None, &spans, eps)
+        normalized_rows(x, weight, None, &spans, eps)
     }
 }
 
@@ -169,7 +169,7 @@ impl HeadNormGradients for CubeBackend {
             spans,
             eps,
         } = saved;
-        normed(x, weight, Some(dy), &spans, eps)
+        normalized_rows(x, weight, Some(dy), &spans, eps)
     }
 }
 

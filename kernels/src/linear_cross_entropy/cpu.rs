@@ -316,7 +316,7 @@ impl<T: Operand> Gradient<'_, T> {
                     self.logit_gradients(row, columns.clone(), &mut to[..columns.len()]);
                 }
                 Sum {
-                    terms: &[Term::of_depths(
+                    terms: &[Term::with_depths(
                         Rows::new(gradients, width, 0),
                         panels,
                         columns.clone(),

@@ -198,7 +198,7 @@ pub(super) fn logits(hidden: Tensor<2>, head: &Tensor<2>) -> Tensor<2> {
 /// tensors on a GPU that are not part of an autodiff graph.
 ///
 /// All chunks are queued before the first loss is read back.
-pub(super) fn in_chunks(
+pub(super) fn chunked_loss(
     hidden: &Tensor<2>,
     head: &Tensor<2>,
     supervision: &Supervision,

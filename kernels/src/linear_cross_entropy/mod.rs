@@ -116,7 +116,8 @@ pub fn linear_cross_entropy(
     #[cfg(feature = "cube")]
     if is_served_by_gpu(&hidden) {
         let scale = Some(gradient_scale);
-        let (loss_sum, d_hidden) = cuda::in_chunks(&hidden, head, supervision, scale, chunk_rows);
+        let (loss_sum, d_hidden) =
+            cuda::chunked_loss(&hidden, head, supervision, scale, chunk_rows);
         return LossAndGradient { loss_sum, d_hidden };
     }
     let mut loss_sum = 0.0;
@@ -156,7 +157,7 @@ pub fn linear_cross_entropy_loss(
     };
     #[cfg(feature = "cube")]
     if is_served_by_gpu(&hidden) {
-        return cuda::in_chunks(&hidden, head, supervision, None, chunk_rows).0;
+        return cuda::chunked_loss(&hidden, head, supervision, None, chunk_rows).0;
     }
     (0..m)
         .step_by(chunk_rows)

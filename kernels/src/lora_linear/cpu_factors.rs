@@ -150,7 +150,7 @@ impl Factors<'_> {
                 (part.first_output..part.first_output + part.out_features).contains(&column)
             })
         };
-        Panels::of_blocks(
+        Panels::pack_blocks(
             [layout.low_width, layout.outputs],
             |column| {
                 part_of(column).map_or(0..0, |part| part.first_low..part.first_low + part.rank)

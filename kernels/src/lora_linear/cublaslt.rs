@@ -35,13 +35,13 @@ impl Factors {
     /// `[r, in]`.
     fn a(&self, part: &PartLayout) -> Matrix {
         let range = part.a(self.inputs);
-        Matrix::of_flat(&self.tensor, range, [part.rank, self.inputs])
+        Matrix::from_flat(&self.tensor, range, [part.rank, self.inputs])
     }
 
     /// `[out, r]`.
     fn b(&self, part: &PartLayout) -> Matrix {
         let range = part.b(self.inputs);
-        Matrix::of_flat(&self.tensor, range, [part.out_features, part.rank])
+        Matrix::from_flat(&self.tensor, range, [part.out_features, part.rank])
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) fn backward(
     };
     let mut dx = wants_input.then(|| output(x.tensor(), [n, inputs], dtype));
     let gradients = output(x.tensor(), [plan.layout.len()], DType::F32);
-    let gradient = |range, shape| Matrix::of_flat(&gradients, range, shape);
+    let gradient = |range, shape| Matrix::from_flat(&gradients, range, shape);
     let factors = Factors::new(factors, plan, dtype);
     let low = Matrix::new(low);
     // The adapters' contributions come first; the dense product adds them while it computes.

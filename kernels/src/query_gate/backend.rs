@@ -10,7 +10,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use super::{GatedHeads, cpu};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 /// Operations that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
@@ -48,7 +48,7 @@ impl QueryGateOps for Flex {
             heads.queries + heads.key_values,
             heads.dim,
         ];
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             tensor(cpu::without_gates::<T>(numbers(&x), heads), shape)
         })
     }
@@ -56,7 +56,7 @@ impl QueryGateOps for Flex {
     fn heads_gated(attended: FlexTensor, x: FlexTensor, heads: GatedHeads) -> FlexTensor {
         let [attended, x] = [attended, x].map(contiguous);
         let shape = dims::<3>(&attended);
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             tensor(cpu::gated::<T>(numbers(&attended), numbers(&x), heads), shape)
         })
     }
@@ -66,7 +66,7 @@ impl QueryGateGradients for Flex {
     fn heads_without_gates_gradient(dy: FlexTensor, heads: GatedHeads) -> FlexTensor {
         let dy = contiguous(dy);
         let shape = [dims::<3>(&dy)[0], heads.width()];
-        with_number!(dy.dtype(), T => {
+        with_element_type!(dy.dtype(), T => {
             tensor(cpu::gradient_without_gates::<T>(numbers(&dy), heads), shape)
         })
     }
@@ -79,7 +79,7 @@ impl QueryGateGradients for Flex {
     ) -> [FlexTensor; 2] {
         let [attended, x, dy] = [attended, x, dy].map(contiguous);
         let (attended_dims, x_dims) = (dims::<3>(&attended), dims::<2>(&x));
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             let inputs = [&attended, &x, &dy].map(numbers::<T>);
             let [d_attended, dx] = cpu::gated_gradients(inputs[0], inputs[1], inputs[2], heads);
             [tensor(d_attended, attended_dims), tensor(dx, x_dims)]

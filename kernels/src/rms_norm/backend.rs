@@ -11,13 +11,13 @@ use burn::tensor::DType;
 
 use super::{RmsNormGradients, RmsNormOps, cpu};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 impl RmsNormOps for Flex {
     fn frozen_rms_norm(x: FlexTensor, weight: FlexTensor, eps: f32, output: DType) -> FlexTensor {
         let (x, weight) = (contiguous(x), contiguous(weight));
         let (x_floats, weight) = (floats(&x), floats(&weight));
-        with_number!(output, T => {
+        with_element_type!(output, T => {
             tensor(cpu::rms_norm::<T>(x_floats, weight, eps), dims::<2>(&x))
         })
     }
@@ -32,7 +32,7 @@ impl RmsNormGradients for Flex {
     ) -> FlexTensor {
         let [x, weight, dy] = [x, weight, dy].map(contiguous);
         let (x_floats, weight) = (floats(&x), floats(&weight));
-        let dx = with_number!(dy.dtype(), T => {
+        let dx = with_element_type!(dy.dtype(), T => {
             cpu::rms_norm_gradient::<T>(x_floats, weight, numbers(&dy), eps)
         });
         tensor(dx, dims::<2>(&x))

@@ -11,7 +11,7 @@ use burn::backend::tensor::FloatTensor;
 use super::cpu::{Tables, rotate};
 use super::{Direction, RopeOps, Turn};
 use crate::cpu::buffer::{contiguous, dims, floats};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 impl RopeOps for Flex {
     fn rotate(x: FlexTensor, cos: FlexTensor, sin: FlexTensor, turn: Turn) -> FlexTensor {
@@ -24,7 +24,7 @@ impl RopeOps for Flex {
             half,
             head,
         };
-        with_number!(x.dtype(), T => rotate::<T>(x, heads, tables, turn))
+        with_element_type!(x.dtype(), T => rotate::<T>(x, heads, tables, turn))
     }
 }
 

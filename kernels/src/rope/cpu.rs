@@ -14,7 +14,7 @@ use crate::cpu::number::Number;
 use crate::cpu::rows::change_rows;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{
-    buffer::{contiguous, is_own, numbers, with_layout_of},
+    buffer::{contiguous, owns_whole_memory, numbers, with_layout_of},
     rows::write_rows,
 };
 
@@ -74,7 +74,7 @@ fn rotate_heads<T: Number>(
     rotate_rows: RotateRows<T>,
 ) -> FlexTensor {
     let shape = [width, rotated];
-    if is_own(&x) {
+    if owns_whole_memory(&x) {
         return change_rows::<T>(x, width, |rows, x| {
             let to = x.as_mut_ptr();
             // SAFETY: detected by the caller; the tables have these rows.

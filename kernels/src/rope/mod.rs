@@ -46,11 +46,11 @@ impl RopeTable {
     ) -> Self {
         let frequencies = |_| inverse_frequencies;
         let half = inverse_frequencies.len();
-        Self::by_token(position_ids, half, frequencies, attention_scaling, device)
+        Self::with_token_frequencies(position_ids, half, frequencies, attention_scaling, device)
     }
 
     /// Like `new`, with separate frequencies per token: `half` of them each.
-    pub fn by_token<'a>(
+    pub fn with_token_frequencies<'a>(
         position_ids: &[u32],
         half: usize,
         inverse_frequencies: impl Fn(usize) -> &'a [f64] + Sync,
@@ -73,8 +73,8 @@ impl RopeTable {
     }
 
     /// Overwrites the table with the cosines and sines of other positions, for the same number of
-    /// tokens; arguments as for [`Self::by_token`]. On a GPU the memory is reused, so all copies of
-    /// the table change.
+    /// tokens; arguments as for [`Self::with_token_frequencies`]. On a GPU the memory is reused, so
+    /// all copies of the table change.
     ///
     /// # Panics
     ///

@@ -14,7 +14,7 @@ use burn::backend::{Backend, Flex, TensorMetadata, backend_extension};
 
 use super::{RowIndices, Sources};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
-use crate::cpu::number::{Number, with_number};
+use crate::cpu::number::{Number, with_element_type};
 use crate::cpu::rows::write_rows;
 
 /// Operation that a backend implements itself.
@@ -40,7 +40,7 @@ impl GatherOps for Flex {
     fn gather_rows(x: FlexTensor, sources: Sources) -> FlexTensor {
         let x = contiguous(x);
         let [_, d] = dims(&x);
-        with_number!(x.dtype(), T => {
+        with_element_type!(x.dtype(), T => {
             let x_numbers = numbers::<T>(&x);
             // SAFETY: each row is written.
             let selected = unsafe {

@@ -10,14 +10,14 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{SwigluGradients, SwigluOps, cpu};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
-use crate::cpu::number::with_number;
+use crate::cpu::number::with_element_type;
 
 impl SwigluOps for Flex {
     fn gated_silu(gate_up: FlexTensor) -> FlexTensor {
         let gate_up = contiguous(gate_up);
         let [n, columns] = dims(&gate_up);
         let shape = [n, columns / 2];
-        with_number!(gate_up.dtype(), T => {
+        with_element_type!(gate_up.dtype(), T => {
             tensor(cpu::swiglu::<T>(numbers(&gate_up), shape), shape)
         })
     }
@@ -27,7 +27,7 @@ impl SwigluGradients for Flex {
     fn gated_silu_gradient(gate_up: FlexTensor, dy: FlexTensor) -> FlexTensor {
         let dy = contiguous(dy);
         let f = dims::<2>(&dy)[1];
-        with_number!(gate_up.dtype(), T => {
+        with_element_type!(gate_up.dtype(), T => {
             cpu::to_gradient::<T>(gate_up, numbers(&dy), f)
         })
     }

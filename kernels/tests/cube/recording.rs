@@ -6,7 +6,9 @@ use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{DeviceColumns, decode_step};
 use tooltune_kernels::embedding::embedding_of_device_ids;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
-use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
+use tooltune_kernels::recording::{
+    Inputs, Recordable, Recording, RecordingError, can_record, record,
+};
 use tooltune_kernels::rope::rope;
 use tooltune_kernels::{
     AdapterLayout, AdapterPart, ComputeDtype, DeviceIntegers, FrozenWeight, RopeTable,
@@ -148,7 +150,7 @@ impl Recordable for Layer {
         let (token, ids) = self.own.clone();
         match inputs {
             Inputs::Own => self.place(token, &ids),
-            Inputs::Other => self.place(token + 1, &[V as u32 - 1; B]),
+            Inputs::Different => self.place(token + 1, &[V as u32 - 1; B]),
         }
         let multiplier = if inputs == Inputs::Own { 1.0 } else { -1.0 };
         self.multiplier = self.multiplier.map(|_| multiplier);
@@ -175,7 +177,7 @@ fn a_recorded_token_is_replayed_with_new_values() {
     let mut recording: Option<(Tensor<2>, Recording)> = None;
     let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some();
     let is_forced = std::env::var("TOOLTUNE_CUDA_GRAPHS").as_deref() == Ok("1");
-    assert_eq!(records(&device), cfg!(feature = "cuda"));
+    assert_eq!(can_record(&device), cfg!(feature = "cuda"));
     for (token, ids) in ids.iter().enumerate() {
         for layer in [&mut on_cpu, &mut plain, &mut recorded] {
             layer.next(token, ids);
@@ -190,7 +192,7 @@ fn a_recorded_token_is_replayed_with_new_values() {
                 values(output.clone())
             }
             // The recording was made with inputs other than the first token's.
-            None if token > 0 && records(&device) => match record(&device, &mut recorded) {
+            None if token > 0 && can_record(&device) => match record(&device, &mut recorded) {
                 Ok((output, None)) => {
                     // The GPU takes longer than the host.
                     assert!(!is_forced, "TOOLTUNE_CUDA_GRAPHS=1 always records");
@@ -223,14 +225,14 @@ fn a_recording_with_a_different_result_is_rejected() {
     layer.next(0, &[1, 2, 3]);
     let expected = values(layer.step());
     layer.multiplier = Some(1.0);
-    let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some() || !records(&device);
+    let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some() || !can_record(&device);
     let is_forced = std::env::var("TOOLTUNE_CUDA_GRAPHS").as_deref() == Ok("1");
     match record(&device, &mut layer) {
         // The GPU takes longer than the host.
         Ok((found, None)) if !is_forced => assert_eq!(values(found), expected),
         Ok((_, recording)) => panic!("{recording:?} uses the launch argument"),
-        Err(RecordingError::OtherResults) => assert!(!refuses),
-        Err(RecordingError::Refused(reason)) => assert!(refuses, "{reason}"),
+        Err(RecordingError::ResultsDiffer) => assert!(!refuses),
+        Err(RecordingError::Device(reason)) => assert!(refuses, "{reason}"),
     }
     assert_eq!(
         values(layer.step()),

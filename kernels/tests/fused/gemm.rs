@@ -8,9 +8,9 @@ use crate::support::{Numbers, assert_near, on_threads};
 /// A matrix stored by rows or by columns.
 fn stored(data: &[f32], [rows, columns]: [usize; 2], transposed: usize) -> Matrix<'_> {
     if transposed == 1 {
-        Matrix::of_rows(data, rows).transposed()
+        Matrix::from_rows(data, rows).transposed()
     } else {
-        Matrix::of_rows(data, columns)
+        Matrix::from_rows(data, columns)
     }
 }
 
@@ -81,7 +81,10 @@ fn a_tall_product_is_split_into_row_blocks() {
     let mut numbers = Numbers::new(2);
     let [m, n, k] = [4100, 17, 6];
     let (a, b) = (numbers.floats(m * k), numbers.floats(n * k));
-    let ours = product(Matrix::of_rows(&a, k), Matrix::of_rows(&b, k).transposed());
+    let ours = product(
+        Matrix::from_rows(&a, k),
+        Matrix::from_rows(&b, k).transposed(),
+    );
     for (row, ours) in a.chunks(k).zip(ours.chunks(n)) {
         let expected: Vec<f32> = b
             .chunks(k)
@@ -113,7 +116,7 @@ fn nan_and_infinity_reach_exactly_the_elements_that_depend_on_them() {
         let (mut a, mut b) = (numbers.floats(m * k), numbers.floats(k * n));
         a[3 * k + 7] = f32::NAN;
         b[2 * n + 4] = f32::INFINITY;
-        let c = product(Matrix::of_rows(&a, k), Matrix::of_rows(&b, n));
+        let c = product(Matrix::from_rows(&a, k), Matrix::from_rows(&b, n));
         for (i, row) in c.chunks(n).enumerate() {
             for (j, value) in row.iter().enumerate() {
                 assert_eq!(
@@ -139,7 +142,10 @@ fn results_are_bit_identical_for_any_number_of_threads() {
         let (a, b) = (numbers.floats(m * k), numbers.floats(k * n));
         let run = |threads| {
             on_threads(threads, || {
-                product(Matrix::of_rows(&a, k), Matrix::of_rows(&b, k).transposed())
+                product(
+                    Matrix::from_rows(&a, k),
+                    Matrix::from_rows(&b, k).transposed(),
+                )
             })
         };
         assert!(run(1) == run(2) && run(1) == run(5), "{m}x{n}x{k}");

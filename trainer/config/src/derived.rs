@@ -22,12 +22,12 @@ pub(crate) fn complete(
     is_of_a_run: bool,
 ) -> Option<RecognisedFile> {
     // If only a retriever is trained, the tables of the language model may be missing.
-    let has_model = findings.is_typed("model") || !findings.is_typed("retriever.train");
+    let has_model = findings.is_in_source("model") || !findings.is_in_source("retriever.train");
     if has_model {
         config.model.get_or_insert_with(BaseModelSettings::default);
     }
     let recognised = format(config, has_model, findings);
-    if !findings.is_read("mask.train_on") {
+    if !findings.has_source_value("mask.train_on") {
         config.mask.train_on = match config.data.format {
             DataFormat::Messages | DataFormat::ShareGpt | DataFormat::Alpaca | DataFormat::Chat => {
                 TrainOn::Assistant
@@ -39,7 +39,7 @@ pub(crate) fn complete(
             | DataFormat::Auto => TrainOn::Completion,
         };
     }
-    if config.data.format == DataFormat::Slot && !findings.is_typed("data.slot_prompt") {
+    if config.data.format == DataFormat::Slot && !findings.is_in_source("data.slot_prompt") {
         let [typed, paper] = SlotPrompt::NAMES;
         // Runs without this setting used the paper's prompt.
         let name = if is_of_a_run { paper } else { typed };
@@ -60,7 +60,7 @@ pub(crate) fn complete(
         retriever.num_train_epochs = None;
     }
     evaluation(&mut config.eval, config.data.format, has_model, findings);
-    if !findings.is_read("checkpoint.save_steps")
+    if !findings.has_source_value("checkpoint.save_steps")
         && config.eval.eval_strategy == EvalStrategy::Steps
     {
         config.checkpoint.save_steps = config.eval.eval_steps;
@@ -70,10 +70,10 @@ pub(crate) fn complete(
 
 fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findings: &Findings) {
     // An unreadable strategy is reported elsewhere.
-    if findings.is_typed("eval") && !findings.is_typed("eval.eval_strategy") {
+    if findings.is_in_source("eval") && !findings.is_in_source("eval.eval_strategy") {
         eval.eval_strategy = EvalStrategy::Steps;
     }
-    if !findings.is_read("eval.suites") {
+    if !findings.has_source_value("eval.suites") {
         let is_default = |suite: &Suite| {
             let needs = suite.needs();
             if !has_model {
@@ -84,12 +84,12 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
         };
         eval.suites = Suite::all().filter(is_default).collect();
     }
-    if !findings.is_read("eval.metric_for_best_model") {
+    if !findings.has_source_value("eval.metric_for_best_model") {
         let suite = eval.suites.first();
         let metric = suite.map_or("loss", |suite| suite.info().default_metric);
         metric.clone_into(&mut eval.metric_for_best_model);
     }
-    if !findings.is_read("eval.greater_is_better") {
+    if !findings.has_source_value("eval.greater_is_better") {
         // An invalid metric is reported by the check of the metric.
         let metric = MetricExpression::parse(&eval.metric_for_best_model);
         eval.greater_is_better = metric.is_ok_and(|metric| metric.greater_is_better());
@@ -104,11 +104,12 @@ fn evaluation(eval: &mut EvalConfig, format: DataFormat, has_model: bool, findin
 /// "auto"; the code that reads rows reports missing files by name.
 fn format(config: &mut Config, has_model: bool, findings: &mut Findings) -> Option<RecognisedFile> {
     let data = &mut config.data;
-    if !has_model && !findings.is_typed("data") {
+    if !has_model && !findings.is_in_source("data") {
         data.format = DataFormat::Messages;
     }
     // An unreadable format is reported elsewhere.
-    let is_unreadable = findings.is_typed("data.format") && !findings.is_read("data.format");
+    let is_unreadable =
+        findings.is_in_source("data.format") && !findings.has_source_value("data.format");
     if data.format != DataFormat::Auto || is_unreadable {
         return None;
     }

@@ -390,7 +390,7 @@ pub struct Sampling {
 impl DataFormat {
     /// Format of rows. `None` for trajectories, which are expanded to rows, and if the format is
     /// unknown because the files of the config are missing.
-    pub fn of_rows(self) -> Option<text::DataFormat> {
+    pub fn row_format(self) -> Option<text::DataFormat> {
         match self {
             Self::Slot => Some(text::DataFormat::Slot),
             Self::PromptCompletion => Some(text::DataFormat::PromptCompletion),

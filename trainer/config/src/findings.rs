@@ -22,7 +22,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// Whether the setting is in a source, readable or not.
-    pub(crate) fn is_typed(&self, path: &str) -> bool {
+    pub(crate) fn is_in_source(&self, path: &str) -> bool {
         self.spans.contains_key(path)
     }
 
@@ -33,8 +33,8 @@ impl Findings {
     }
 
     /// Whether the setting has its value from a source, and not the default.
-    pub(crate) fn is_read(&self, path: &str) -> bool {
-        self.is_typed(path) && !self.unreadable.contains(path)
+    pub(crate) fn has_source_value(&self, path: &str) -> bool {
+        self.is_in_source(path) && !self.unreadable.contains(path)
     }
 
     /// Whether the file has another name for a setting, or for any in a table if `path` ends in a
@@ -54,10 +54,10 @@ impl Findings {
         help: impl Into<String>,
     ) {
         let mut span = self.spans.get(path);
-        let mut around = path;
-        while let (None, Some(end)) = (span, around.rfind(['.', '['])) {
-            around = &around[..end];
-            span = self.spans.get(around);
+        let mut enclosing_path = path;
+        while let (None, Some(end)) = (span, enclosing_path.rfind(['.', '['])) {
+            enclosing_path = &enclosing_path[..end];
+            span = self.spans.get(enclosing_path);
         }
         self.problems.push(Problem {
             message: message.into(),

@@ -101,11 +101,14 @@ impl LoadedConfig {
         }
 
         // A text that is not TOML may be a file of another program.
-        if let Some(problem) = of_another_kind(&sources[0], &syntax) {
+        if let Some(problem) = foreign_text_problem(&sources[0], &syntax) {
             return Err(ConfigError::new(sources, vec![problem]));
         }
         if let Some(origin) = Origin::detect_in_document(&document, &schema::keys(schema::root())) {
-            return Err(ConfigError::new(sources, vec![of_another_trainer(origin)]));
+            return Err(ConfigError::new(
+                sources,
+                vec![other_trainer_problem(origin)],
+            ));
         }
         let (mut config, mut findings) = read_document(&document);
         if !syntax.is_empty() {
@@ -264,13 +267,13 @@ fn complete(
 }
 
 /// Recognises a text that is not TOML: a config of another trainer, JSON, or rows.
-fn of_another_kind(file: &Source, syntax: &[Problem]) -> Option<Problem> {
+fn foreign_text_problem(file: &Source, syntax: &[Problem]) -> Option<Problem> {
     let is_of_file = |problem: &Problem| problem.span.is_none_or(|span| span.source == 0);
     if !syntax.iter().any(is_of_file) {
         return None;
     }
     if let Some(origin) = Origin::detect_in_text(&file.text) {
-        return Some(of_another_trainer(origin));
+        return Some(other_trainer_problem(origin));
     }
     let is_object = |text: &str| {
         let parsed = serde_json::from_str::<serde_json::Value>(text);
@@ -299,7 +302,7 @@ fn of_another_kind(file: &Source, syntax: &[Problem]) -> Option<Problem> {
     })
 }
 
-fn of_another_trainer(origin: &Origin) -> Problem {
+fn other_trainer_problem(origin: &Origin) -> Problem {
     Problem {
         message: format!("this is a config of {}, according to its keys", origin.name),
         help: "`tooltune init --from FILE --output my.toml` translates it, and lists what it could not \

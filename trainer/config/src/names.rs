@@ -134,7 +134,7 @@ fn locate(
 ) -> Result<Option<Fetched>, HubError> {
     let Some(need) = need else {
         // Damage is reported by the code that needs the file.
-        return Ok(hub.cached(name, WantedFiles::All).unwrap_or_default());
+        return Ok(hub.cached_files(name, WantedFiles::All).unwrap_or_default());
     };
     fetch(hub, name, need).map(Some)
 }
@@ -188,7 +188,9 @@ fn with_revision(
 
 /// Refuses a revision for a path.
 fn path_with_revision(setting: &str, findings: &mut Findings) {
-    if let Some(revision) = revision_of(setting).filter(|revision| findings.is_read(revision)) {
+    if let Some(revision) =
+        revision_of(setting).filter(|revision| findings.has_source_value(revision))
+    {
         let message = format!("`{revision}` is set, but `{setting}` is a path");
         let help = "remove it, or set a Hub model, such as \"Qwen/Qwen3-0.6B\"";
         findings.report(revision, message, help);

@@ -153,7 +153,7 @@ impl Reader {
         for key in required.filter_map(Json::as_str) {
             is_whole &= settings.contains_key(key);
             let key_path = join_path(path, key);
-            if self.findings.is_typed(&key_path) || self.findings.is_misnamed(&key_path) {
+            if self.findings.is_in_source(&key_path) || self.findings.is_misnamed(&key_path) {
                 continue;
             }
             let meaning = schema["properties"][key]["description"].as_str();

@@ -29,18 +29,22 @@ impl Rules<'_> {
     }
 
     /// Whether the setting is in a source.
-    pub(super) fn is_typed(&self, path: &str) -> bool {
-        self.findings.is_typed(path)
+    pub(super) fn is_in_source(&self, path: &str) -> bool {
+        self.findings.is_in_source(path)
     }
 
     /// The first of two settings if it is set, otherwise the second.
     pub(super) fn typed_of<'a>(&self, first: &'a str, second: &'a str) -> &'a str {
-        if self.is_typed(first) { first } else { second }
+        if self.is_in_source(first) {
+            first
+        } else {
+            second
+        }
     }
 
     /// Reports a missing setting, unless it is unreadable or has another name in the file.
     pub(super) fn missing(&mut self, path: &str, help: &str) {
-        if !self.is_typed(path) && !self.findings.is_misnamed(path) {
+        if !self.is_in_source(path) && !self.findings.is_misnamed(path) {
             self.report(path, format!("`{path}` is missing"), help);
         }
     }
@@ -58,7 +62,7 @@ impl Rules<'_> {
 
     /// Reports a list that is set but empty.
     pub(super) fn no_empty_list(&mut self, path: &str, is_empty: bool, help: &str) {
-        if is_empty && self.findings.is_read(path) {
+        if is_empty && self.findings.has_source_value(path) {
             self.report(path, format!("`{path}` is an empty list"), help);
         }
     }
@@ -66,7 +70,7 @@ impl Rules<'_> {
     /// Checks only the scheme of a URL; other mistakes are found when the URL is opened.
     pub(super) fn url(&mut self, path: &str, url: &str) {
         let is_url = url.starts_with("http://") || url.starts_with("https://");
-        if !is_url && self.is_typed(path) {
+        if !is_url && self.is_in_source(path) {
             let redacted = without_secrets(url);
             let message = format!("`{path}` is {redacted:?}, which is not a URL");
             self.report(path, message, "start it with http:// or https://");
@@ -74,7 +78,7 @@ impl Rules<'_> {
     }
 
     /// Refuses a secret in place of a variable name, so that the secret reaches no file or message.
-    pub(super) fn variable(&mut self, path: &str, name: &str) {
+    pub(super) fn refuse_secret_as_variable(&mut self, path: &str, name: &str) {
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !name.starts_with(|c: char| c.is_ascii_digit());

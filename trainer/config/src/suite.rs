@@ -77,7 +77,7 @@ impl Serialize for Suite {
 impl<'de> Deserialize<'de> for Suite {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let info = SuiteInfo::named(&word);
+        let info = SuiteInfo::from_name(&word);
         let unknown = || serde::de::Error::custom(format!("{word:?} is not a suite"));
         info.map(Self).ok_or_else(unknown)
     }

@@ -64,7 +64,7 @@ impl Config {
     pub fn resume_digest(&self) -> String {
         let mut hasher = Sha256::new();
         for (path, value) in flat(self) {
-            if on_resume(&path) != OnResume::Safe {
+            if resume_rule(&path) != OnResume::Safe {
                 hasher.update(format!("{path}={value}\n"));
             }
         }
@@ -92,7 +92,11 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
 impl Change {
     fn new(path: &str, old: Option<&String>, new: Option<&String>) -> Self {
         let number = |text: &String| text.parse::<f64>().ok();
-        let on_resume = match (on_resume(path), old.and_then(number), new.and_then(number)) {
+        let on_resume = match (
+            resume_rule(path),
+            old.and_then(number),
+            new.and_then(number),
+        ) {
             // A run with fewer steps is a different run. If the unit also changes, the run compares
             // the steps itself.
             (OnResume::Extends, Some(old), Some(new)) if new < old => OnResume::Shortens,
@@ -107,7 +111,7 @@ impl Change {
     }
 }
 
-fn on_resume(path: &str) -> OnResume {
+fn resume_rule(path: &str) -> OnResume {
     let mut schema = root();
     for key in path.split('.') {
         schema = &target(schema)["properties"][key];

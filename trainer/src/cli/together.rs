@@ -23,7 +23,7 @@ const fn rule(option: &'static str, requires: &'static [&'static str]) -> Requir
     }
 }
 
-const fn in_command(
+const fn command_rule(
     verb: &'static str,
     option: &'static str,
     requires: &'static [&'static str],
@@ -46,11 +46,11 @@ const RULES: [RequiredOption; 13] = [
     rule("timeout", SERVERS),
     rule("no_response_format", SERVERS),
     rule("upstream_max_tokens", SERVERS),
-    in_command("generate", "schema", &["text"]),
-    in_command("generate", "system", &["message"]),
-    in_command("generate", "tools", &["message"]),
-    in_command("chat", "execute", &["tools"]),
-    in_command("export", "private", &["push_to_hub"]),
+    command_rule("generate", "schema", &["text"]),
+    command_rule("generate", "system", &["message"]),
+    command_rule("generate", "tools", &["message"]),
+    command_rule("chat", "execute", &["tools"]),
+    command_rule("export", "private", &["push_to_hub"]),
 ];
 
 /// Checks that every given option has the option that it requires.

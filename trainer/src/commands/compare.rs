@@ -127,7 +127,7 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
             let Some((before, after_scores)) = both else {
                 continue;
             };
-            let (before, after_scores) = common(before, after_scores);
+            let (before, after_scores) = common_samples(before, after_scores);
             if before.is_empty() {
                 eprint_line(&format!(
                     "{what}: no sample has this score in both evaluations"
@@ -275,7 +275,10 @@ fn predictions(path: &Path, suite: Option<Suite>) -> Result<PathBuf, Error> {
 }
 
 /// The samples with a score in both evaluations; some scores are undefined for some samples.
-fn common(before: &[SampleScore], after: &[SampleScore]) -> (Vec<SampleScore>, Vec<SampleScore>) {
+fn common_samples(
+    before: &[SampleScore],
+    after: &[SampleScore],
+) -> (Vec<SampleScore>, Vec<SampleScore>) {
     let ids = |scores: &[SampleScore]| -> BTreeSet<String> {
         scores.iter().map(|score| score.id.clone()).collect()
     };

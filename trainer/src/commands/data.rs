@@ -184,7 +184,7 @@ fn imported_documents(args: &ImportArgs, file: &Path) -> Result<ImportedApis, Er
         let mut progress = progress.borrow_mut();
         progress
             .get_or_insert_with(|| Counted::begin(unit, n_all))
-            .done(n_read);
+            .advance(n_read);
     };
     let options = OpenApiOptions {
         bodies: match args.no_bodies {

@@ -20,7 +20,7 @@ use crate::cli::EvalArgs;
 use crate::commands::evaluate::measured_loss::{measured_loss, suite_loss};
 use crate::config::{Config, DataFormat, EvalConfig, Suite, things_beside};
 use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::untrained;
+use crate::encoder::documents::load_untrained_retriever;
 use crate::error::Error;
 use crate::eval::endings::Endings;
 use crate::eval::endpoint_generator::{EndpointGenerator, OPTION_NAMES};
@@ -33,7 +33,7 @@ use crate::eval::report_files::{
     with_fields,
 };
 use crate::eval::suites::{
-    self, EvalContext, Files, Opening, Purpose, Retriever, SavedMetrics, SuiteResult, THIS_RUN,
+    self, EvalContext, Files, Purpose, Retriever, SavedMetrics, SuiteContext, SuiteResult, THIS_RUN,
 };
 use crate::interrupt::Interrupt;
 use crate::recipes::retriever::files;
@@ -211,7 +211,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
     if has_no_completions(job) {
         journal(job, config, &[])?;
     }
-    let opening = Opening {
+    let suite_context = SuiteContext {
         config,
         device: &device,
         purpose: match args.predictions {
@@ -221,7 +221,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         data: &args.target.data,
         rows: None,
     };
-    let suite = suites::open(job.suite, opening)?;
+    let suite = suites::open(job.suite, suite_context)?;
     let shows = if suite.remarks_are_results() {
         say
     } else {
@@ -415,7 +415,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
             "the run {} does not exist; using the untrained retriever",
             run.display()
         ))?;
-        return untrained(config, device);
+        return load_untrained_retriever(config, device);
     }
     if args.target.model.checkpoint()? != "base" {
         let dir = args.target.model.checkpoint_dir(config)?;
@@ -427,7 +427,7 @@ fn retriever(job: &Job<'_>, config: &Config, device: &Device) -> Result<MiniLmEn
             return Ok(trained);
         }
     }
-    untrained(config, device)
+    load_untrained_retriever(config, device)
 }
 
 fn write_files(args: &EvalArgs, files: &Files) -> Result<(), Error> {

@@ -81,7 +81,7 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
     }
     match args.to {
         ExportFormat::SentenceTransformers => {
-            if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
+            if let Some(lock) = RunLock::read_for_checkpoint(&checkpoint)? {
                 lock.check_used(&config, Used::settings(&[RETRIEVER]), &checkpoint)?;
             }
             let device = device::open(config::Device::Cpu)?;
@@ -242,7 +242,7 @@ fn check_base(
     base: &BaseModel,
     hash_all: bool,
 ) -> Result<(), Error> {
-    if let Some(lock) = RunLock::of_checkpoint(checkpoint)? {
+    if let Some(lock) = RunLock::read_for_checkpoint(checkpoint)? {
         let used = Used {
             settings: &[BASE_MODEL],
             hash_all,

@@ -141,7 +141,7 @@ fn complete_all(
         id: &prompt.prompt.id,
         text: PromptText::Raw(&prompt.prompt.text),
         max_new_tokens,
-        constraint: constraints.of_prompt(i),
+        constraint: constraints.prompt_constraint(i),
     });
     let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
     with_interruptible_progress(|watch| generator.write(&prompts, None, watch))

@@ -14,7 +14,7 @@ use tooltune_rows::text::{
 use tooltune_template::TurnBegin;
 
 use super::{
-    DeviceOption, counted, eprint_line, load_config, print_exactly, print_line, print_result,
+    DeviceOption, count_noun, eprint_line, load_config, print_exactly, print_line, print_result,
 };
 use crate::base_model::BaseModel;
 use crate::cli::{InspectArgs, OutputFormat};
@@ -203,7 +203,7 @@ fn print(row: &InspectedRow, base: &BaseModel) -> Result<(), Error> {
             let numbers: Vec<String> = messages.iter().map(usize::to_string).collect();
             print_line(&format!(
                 "{} not supervised ({reason}): messages {}",
-                counted(messages.len(), "turn"),
+                count_noun(messages.len(), "turn"),
                 numbers.join(", ")
             ))?;
         }

@@ -44,7 +44,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, catch_out_of_memory};
-use tooltune_terminal::{Progress, between_bars, columns, counted, fitting_text};
+use tooltune_terminal::{Progress, columns, count_noun, fitting_text, write_between_bars};
 
 /// Runs one command.
 ///
@@ -176,7 +176,7 @@ fn with_progress_under<R>(
 ) -> Result<R, Error> {
     let mut progress = Progress::begin();
     let result = work(&mut |state| {
-        progress.generated(state);
+        progress.show(state);
         !interrupt.get_or_insert_with(Interrupt::begin).is_set()
     });
     progress.finish();
@@ -206,7 +206,7 @@ fn print_result(text: &str) -> Result<(), Error> {
 }
 
 fn print_exactly(text: &str) -> Result<(), Error> {
-    match between_bars(|| writeln!(std::io::stdout(), "{text}")) {
+    match write_between_bars(|| writeln!(std::io::stdout(), "{text}")) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("standard output"), "write")(error))
         }
@@ -237,7 +237,7 @@ fn eprint_line(text: &str) -> Result<(), Error> {
     use std::io::ErrorKind::{BrokenPipe, StorageFull};
     let text = printable::lines(text);
     let text = fitting_text(&text, &std::io::stderr());
-    match between_bars(|| writeln!(std::io::stderr(), "{text}")) {
+    match write_between_bars(|| writeln!(std::io::stderr(), "{text}")) {
         Err(error) if !matches!(error.kind(), BrokenPipe | StorageFull) => {
             Err(Error::io(Path::new("standard error"), "write")(error))
         }

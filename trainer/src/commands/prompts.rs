@@ -12,11 +12,11 @@ use tooltune_apis::read_text;
 use tooltune_disk::regular_file;
 use tooltune_disk::regular_file::STANDARD_INPUT;
 use tooltune_json as json;
-use tooltune_json::lines::without_line_end;
+use tooltune_json::lines::strip_line_end;
 use tooltune_rows::text::{DataError, PrepareOptions, Row, TokenizedPrompt, TrainOn, read_tools};
 use tooltune_template::{Conversation, Message, Role};
 
-use super::{counted, eprint_line};
+use super::{count_noun, eprint_line};
 use crate::base_model::BaseModel;
 use crate::cli::{GenerateArgs, TurnChoice};
 use crate::config::{Config, DataFormat, OnEmpty};
@@ -119,7 +119,7 @@ pub(super) fn option_text(option: &str, text: &str) -> Result<String, Error> {
 fn without_echo_newline<'t>(option: &str, read: &'t str) -> &'t str {
     match option {
         "--prompt" => read,
-        _ => without_line_end(read),
+        _ => strip_line_end(read),
     }
 }
 
@@ -293,7 +293,7 @@ fn turn_prompts(
                 return Err(Error::Usage(format!(
                     "{}: --turn {number} does not exist; the row has {} of the assistant",
                     row.id,
-                    counted(turns.len(), "turn")
+                    count_noun(turns.len(), "turn")
                 )));
             }
         },

@@ -2,7 +2,7 @@
 
 use tooltune_rows::text::{DropReason, PrepareReport, UnsupervisedTurns, WithoutBos};
 
-use super::{counted, eprint_line, say};
+use super::{count_noun, eprint_line, say};
 use crate::config::{Config, LoadedConfig};
 use crate::error::Error;
 use crate::optim::LearningRateSchedule;
@@ -100,7 +100,7 @@ fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
         .filter(|(n, _)| *n > 0)
         .map(|(n, reason)| {
             let are = if n == 1 { "is" } else { "are" };
-            format!("{} {are} not supervised: {reason}", counted(n, "turn"))
+            format!("{} {are} not supervised: {reason}", count_noun(n, "turn"))
         })
         .collect()
 }
@@ -108,7 +108,7 @@ fn unsupervised_lines(turns: &UnsupervisedTurns) -> Vec<String> {
 /// Warnings about the learning-rate schedules of a run.
 pub(super) fn learning_rate_lines(config: &Config, preparation: &Preparation) -> Vec<String> {
     let schedule =
-        LearningRateSchedule::of_training(&config.train, preparation.training.total_steps);
+        LearningRateSchedule::for_training(&config.train, preparation.training.total_steps);
     let retriever = preparation.retriever.as_ref();
     let retriever = retriever.and_then(|pairs| retriever_learning_rate_line(config, pairs));
     schedule_line("train", schedule)
@@ -123,7 +123,7 @@ pub(super) fn retriever_learning_rate_line(
     preparation: &RetrieverPreparation,
 ) -> Option<String> {
     let training = config.trained_retriever()?;
-    let schedule = LearningRateSchedule::of_retriever(training, preparation.total_steps);
+    let schedule = LearningRateSchedule::for_retriever(training, preparation.total_steps);
     schedule_line("retriever", schedule)
 }
 
@@ -207,7 +207,7 @@ mod tests {
                 warmup_steps: Some(warmup_steps),
                 ..TrainConfig::default()
             };
-            let schedule = LearningRateSchedule::of_training(&config, total_steps);
+            let schedule = LearningRateSchedule::for_training(&config, total_steps);
             schedule_line("train", schedule).unwrap_or_default()
         };
         let nothing = line(LrSchedulerType::Linear, 2e-4, 1, 1);

@@ -220,7 +220,7 @@ fn rows(config: &Config, evaluations: &[Evaluation], device: &Device) -> Result<
 /// Fails if the tokenizer or template changed, because the page would show different tokens than
 /// training used.
 fn check_base_unchanged(config: &Config, run: &Path) -> Result<(), Error> {
-    match RunLock::of_run(run)? {
+    match RunLock::read_for_run(run)? {
         Some(lock) => {
             let used = [&[BASE_MODEL][..], &PROMPTS].concat();
             lock.check_used(config, Used::settings(&used), run)

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::export::Refusal;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
-use tooltune_terminal::counted;
+use tooltune_terminal::count_noun;
 
 /// Usual learning rates for adapters, with a wide margin.
 const USUAL_RATES: [f64; 2] = [1e-6, 1e-2];
@@ -27,7 +27,7 @@ pub(super) fn device_text(config: &Config, device: &Device) -> String {
     match is_cpu(device) {
         true => format!(
             "{name}, {}",
-            counted(rayon::current_num_threads(), "thread")
+            count_noun(rayon::current_num_threads(), "thread")
         ),
         false => name.to_string(),
     }

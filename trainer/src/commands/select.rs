@@ -27,7 +27,7 @@ use crate::models::Decoder;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::retriever::files as retriever_files;
 use crate::recipes::run_lock::{MODELS, PROMPTS, RunLock, Used};
-use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, ranked};
+use crate::recipes::selection::{self, Ranked, TieBreak, measured_lines, rank_checkpoints};
 use crate::settings;
 use tooltune_terminal::Progress;
 
@@ -51,7 +51,7 @@ pub(super) fn run(mut args: SelectArgs, device_option: &DeviceOption) -> Result<
         measured_lines(&run_dir)?
     };
     let greater_is_better = metric.greater_is_better() && !args.lower_is_better;
-    let mut ranked = ranked(&run_dir, &lines, &metric, greater_is_better)?;
+    let mut ranked = rank_checkpoints(&run_dir, &lines, &metric, greater_is_better)?;
     let was = read_best(&run_dir)?;
     break_ties(args, &run_dir, was.as_ref(), &mut ranked)?;
     let Some(&Ranked { step, value }) = ranked.first() else {
@@ -135,7 +135,10 @@ fn break_ties(
             let own = MetricExpression::parse(&eval.metric_for_best_model).map_err(Error::Usage)?;
             let lines = measured_lines(run_dir)?;
             let greater = eval.greater_is_better;
-            (selection::ranked(run_dir, &lines, &own, greater)?, greater)
+            (
+                selection::rank_checkpoints(run_dir, &lines, &own, greater)?,
+                greater,
+            )
         }
         Err(error) => {
             eprint_line(&format!(
@@ -194,7 +197,7 @@ fn evaluate_checkpoints(
     let mut config = loaded.config;
     config.device = device_option.name(config.device)?;
     let device = device_option.open(config.device)?;
-    if let Some(lock) = RunLock::of_run(&args.run)? {
+    if let Some(lock) = RunLock::read_for_run(&args.run)? {
         let used = [&MODELS[..], &PROMPTS].concat();
         lock.check_used(&config, Used::settings(&used), &args.run)?;
     }
@@ -317,7 +320,7 @@ impl<'a> Evaluation<'a> {
                     let path = checkpoint.path.display();
                     Error::Usage(format!("{path} does not contain a retriever"))
                 };
-                return suites.ranked(retriever.as_ref().ok_or_else(no_retriever)?);
+                return suites.evaluate_rankings(retriever.as_ref().ok_or_else(no_retriever)?);
             }
             Suites::Model(parts) => (&parts.0, &parts.1, &mut parts.2),
         };
@@ -325,7 +328,7 @@ impl<'a> Evaluation<'a> {
         attach(decoder, &checkpoint.path, model, device)?;
         let mut progress = Progress::begin();
         let mut watch = |state| {
-            progress.generated(state);
+            progress.show(state);
             true
         };
         let target = EvalTarget {

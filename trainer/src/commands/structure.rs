@@ -90,7 +90,7 @@ pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<
             answers.finish()?;
             print_counts(args, &counts)
         }
-        Err(Error::Stopped) => Err(match answers.kept() {
+        Err(Error::Stopped) => Err(match answers.partial_path() {
             Some(partial) => Error::StoppedWithTexts {
                 n_texts: answers.n_written(),
                 dir: partial.display().to_string(),
@@ -224,7 +224,7 @@ fn print_counts(args: &StructureArgs, counts: &Counts) -> Result<(), Error> {
     for line in counts.lines() {
         eprint_line(&line)?;
     }
-    let Some(broken) = counts.broken() else {
+    let Some(broken) = counts.broken_rows_line() else {
         return Ok(());
     };
     if args.skip_broken {

@@ -475,13 +475,13 @@ impl ModelArgs {
             true if is_base && kind == TargetKind::Config => return Ok(()),
             true if !is_base => {
                 let dir = self.checkpoint_dir(config)?;
-                (RunLock::of_checkpoint(&dir)?, dir)
+                (RunLock::read_for_checkpoint(&dir)?, dir)
             }
             _ if matches!(kind, TargetKind::Adapter | TargetKind::Model) => return Ok(()),
             // A checkpoint is only required if it is used.
             _ => {
                 let run = self.run(config)?;
-                (RunLock::of_run(&run)?, run.into_owned())
+                (RunLock::read_for_run(&run)?, run.into_owned())
             }
         };
         match lock {

@@ -9,7 +9,7 @@ use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_ranks::{Launch, Ranks, Role};
 
 use super::select::ceilings;
-use super::{DeviceOption, counted, load_config, say};
+use super::{DeviceOption, count_noun, load_config, say};
 use crate::cli::TrainArgs;
 use crate::commands::reading_report::{
     learning_rate_lines, report_rows, retriever_learning_rate_line,
@@ -120,7 +120,7 @@ fn train_retriever(
 fn report_end(config: &Config, summary: &RunSummary, profiled_steps: u64) -> Result<(), Error> {
     say(&format!(
         "{} done; run directory {}",
-        counted(summary.steps as usize, "step"),
+        count_noun(summary.steps as usize, "step"),
         summary.run_dir.display()
     ))?;
     if let Some(evaluations) = summary.stopped_early {
@@ -207,11 +207,11 @@ fn train_model(
     let report = &preparation.report;
     say(&format!(
         "{}, {}, {} tokens per epoch, {} of them supervised; {}",
-        counted(report.n_rows, "row"),
-        counted(preparation.training.examples.len(), "example"),
+        count_noun(report.n_rows, "row"),
+        count_noun(preparation.training.examples.len(), "example"),
         report.n_tokens,
         report.n_trained_tokens,
-        counted(preparation.training.total_steps as usize, "step")
+        count_noun(preparation.training.total_steps as usize, "step")
     ))?;
     say(&model_lines(config, &preparation, device)?)?;
     if config.mask.arguments != ArgumentMask::None {

@@ -33,7 +33,7 @@ pub(super) fn run(args: &VerifyArgs, device_option: &DeviceOption) -> Result<(),
     let config = args.model.config(&[])?;
     let device = device_option.open(config.device)?;
     let checkpoint = args.model.adapter(&config)?;
-    if let Some(lock) = RunLock::of_checkpoint(&checkpoint)? {
+    if let Some(lock) = RunLock::read_for_checkpoint(&checkpoint)? {
         let settings: &[&str] = match (&args.embeddings, &args.logits, args.against) {
             (Some(_), None, None) => &[RETRIEVER],
             (Some(_), _, _) => &[RETRIEVER, BASE_MODEL],

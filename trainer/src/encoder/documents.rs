@@ -22,9 +22,9 @@ pub struct DocumentIndex {
 /// # Errors
 ///
 /// The config has no retriever, or it cannot be loaded.
-pub fn untrained(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
+pub fn load_untrained_retriever(config: &Config, device: &Device) -> Result<MiniLmEncoder, Error> {
     let retriever = config.retriever.as_ref().ok_or_else(no_retriever)?;
-    let files = EncoderFiles::of_retriever(retriever)?;
+    let files = EncoderFiles::for_retriever(retriever)?;
     Ok(files.encoder(&files.parameters(&files.dir, device)?))
 }
 

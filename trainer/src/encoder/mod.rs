@@ -171,7 +171,7 @@ impl EncoderFiles {
     /// # Errors
     ///
     /// As for [`EncoderFiles::open`], or prompts are ambiguous or leave no token for a text.
-    pub fn of_retriever(retriever: &RetrieverConfig) -> Result<Self, Error> {
+    pub fn for_retriever(retriever: &RetrieverConfig) -> Result<Self, Error> {
         let options = EncoderOptions {
             max_seq_length: retriever.max_seq_length,
             query_prompt: retriever.query_prompt.clone(),

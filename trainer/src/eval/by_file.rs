@@ -27,7 +27,7 @@ struct SampleFile {
 
 impl SampleFiles {
     /// Groups rows by file, using their IDs `file:line`.
-    pub fn of_rows(rows: &[Row]) -> Self {
+    pub fn from_rows(rows: &[Row]) -> Self {
         let mut files = Self::default();
         for row in rows {
             let name = row.id.rsplit_once(':').map_or("", |(file, _)| file);

@@ -121,7 +121,7 @@ impl Constraints {
     }
 
     /// The constraint of the prompt at this index.
-    pub fn of_prompt(&self, idx: usize) -> Option<&TextConstraint> {
+    pub fn prompt_constraint(&self, idx: usize) -> Option<&TextConstraint> {
         self.by_prompt.get(idx)?.as_ref()
     }
 

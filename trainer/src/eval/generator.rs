@@ -216,7 +216,7 @@ impl Constrainer {
         let compiled: HashMap<&str, Result<TextConstraint, String>> = distinct
             .into_par_iter()
             .map(|(text, schema)| {
-                let grammar = FallbackGrammar::of_schema(vocabulary, schema, &options)
+                let grammar = FallbackGrammar::for_schema(vocabulary, schema, &options)
                     .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                     .map_err(|error: GrammarError| error.to_string());
                 (text, grammar)
@@ -245,7 +245,7 @@ impl Constrainer {
             return tools.iter().map(server_constraint).collect();
         };
         let compiled = tools.par_iter().map(|tools| {
-            FallbackGrammar::of_calls(vocabulary, tools, format, options)
+            FallbackGrammar::for_calls(vocabulary, tools, format, options)
                 .map(|grammar| TextConstraint::Grammar(Box::new(grammar)))
                 .map_err(|error: GrammarError| error.to_string())
         });
@@ -292,7 +292,7 @@ impl Generator<'_> {
         mut journal: Option<&mut Journal>,
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<Completion>>, Error> {
-        let saved = |key: &K| journal.as_ref()?.saved(key.as_ref());
+        let saved = |key: &K| journal.as_ref()?.saved_completion(key.as_ref());
         let mut texts: Vec<Option<Completion>> = keys.iter().map(saved).collect();
         let missing: Vec<usize> = (0..prompts.len()).filter(|&i| texts[i].is_none()).collect();
         let pending: Vec<GenerationRequest<'_>> = missing.iter().map(|&i| prompts[i]).collect();

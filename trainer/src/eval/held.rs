@@ -67,7 +67,7 @@ impl FallbackGrammar {
     /// # Errors
     ///
     /// As for [`Grammar::json_schema`].
-    pub fn of_schema(
+    pub fn for_schema(
         vocabulary: &Vocabulary,
         schema: &Value,
         options: &GrammarOptions,
@@ -81,7 +81,7 @@ impl FallbackGrammar {
     /// # Errors
     ///
     /// As for [`Grammar::tool_call`].
-    pub fn of_calls(
+    pub fn for_calls(
         vocabulary: &Vocabulary,
         tools: &[Value],
         format: CallFormat,
@@ -108,7 +108,7 @@ impl FallbackGrammar {
     pub fn constraint(&self, rewritten: Option<Rewritten>) -> Option<Constraint> {
         match rewritten {
             None => Some(self.grammar.constraint()),
-            Some(Rewritten::Short) => self.short().map(Grammar::constraint),
+            Some(Rewritten::Short) => self.short_grammar().map(Grammar::constraint),
             Some(Rewritten::Free) => None,
         }
     }
@@ -124,12 +124,12 @@ impl FallbackGrammar {
             return Some(Rewritten::Free);
         }
         let is_cut = is(FinishReason::Length) && completion.n_tokens >= max_new_tokens;
-        (is_cut && self.short().is_some()).then_some(Rewritten::Short)
+        (is_cut && self.short_grammar().is_some()).then_some(Rewritten::Short)
     }
 
     /// The grammar for short lists and strings, compiled on first use; `None` if the schema itself
     /// limits lengths.
-    fn short(&self) -> Option<&Grammar> {
+    fn short_grammar(&self) -> Option<&Grammar> {
         let compile = || {
             let options = GrammarOptions {
                 lengths: Lengths::Short,

@@ -9,11 +9,11 @@ use super::endings::Endings;
 use super::generate::GenerationOptions;
 use super::generator::{Generator, LocalGenerator};
 use super::loss;
-use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, in_checkpoint};
+use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, checkpoint_files};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalConfig, EvalStrategy, MetricExpression, Suite};
 use crate::encoder::MiniLmEncoder;
-use crate::encoder::documents::untrained;
+use crate::encoder::documents::load_untrained_retriever;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::settings;
@@ -85,11 +85,11 @@ impl Evaluator {
             return Ok(None);
         }
         let examples = inputs.held_out.map(|prepared| prepared.examples.clone());
-        let untrained = ranks_untrained(config).then(|| untrained(config, device));
+        let untrained = ranks_untrained(config).then(|| load_untrained_retriever(config, device));
         Ok(Some(Self {
             examples: examples.unwrap_or_default(),
             options: GenerationOptions::from_config(config, inputs.stop_ids),
-            row_suites: LoadedSuites::of_rows(config, device, inputs.rows)?,
+            row_suites: LoadedSuites::from_rows(config, device, inputs.rows)?,
             suites: Rc::clone(inputs.suites),
             untrained: untrained.transpose()?,
         }))
@@ -131,7 +131,7 @@ impl Evaluator {
                 return Ok(EvaluationOutcome::Interrupted);
             };
             metrics.extend(result.metrics);
-            files.extend(in_checkpoint(suite.suite(), result.files));
+            files.extend(checkpoint_files(suite.suite(), result.files));
         }
         let suites = self.row_suites.iter().chain(self.suites.iter());
         let suites: Vec<Suite> = suites.map(|suite| suite.suite()).collect();

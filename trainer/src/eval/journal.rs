@@ -65,7 +65,7 @@ impl Journal {
     pub fn open(dir: &Path, evaluation: &str) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(Error::io(dir, "create"))?;
         let path = dir.join(JOURNAL_FILE);
-        let exists = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let exists = regular_file::own_file_exists(&path).map_err(Error::io(&path, "read"))?;
         let completions = if exists {
             read(&path, evaluation)?
         } else {
@@ -92,7 +92,7 @@ impl Journal {
     }
 
     /// The completion of a prompt, if saved.
-    pub fn saved(&self, id: &str) -> Option<Completion> {
+    pub fn saved_completion(&self, id: &str) -> Option<Completion> {
         self.written.get(id).cloned()
     }
 
@@ -194,7 +194,7 @@ fn prefix(digest: &str) -> &str {
 /// The file cannot be read.
 pub fn n_texts(dir: &Path) -> Result<Option<usize>, Error> {
     let path = dir.join(JOURNAL_FILE);
-    let file = match regular_file::open_own_to_read(&path) {
+    let file = match regular_file::open_own_file_to_read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(Error::io(&path, "read"))?,
     };
@@ -240,7 +240,7 @@ fn line<T: Serialize>(path: &Path, line: &T) -> Result<Vec<u8>, Error> {
 
 fn read(path: &Path, evaluation: &str) -> Result<HashMap<String, Completion>, Error> {
     let unreadable = || Error::io(path, "read");
-    let file = regular_file::open_own_to_read(path);
+    let file = regular_file::open_own_file_to_read(path);
     let mut lines = BufReader::new(file.map_err(unreadable())?);
     let mut bytes = Vec::new();
     let mut completions = HashMap::new();
@@ -349,8 +349,14 @@ mod tests {
         bytes.truncate(bytes.len() - 9);
         std::fs::write(&path, &bytes).unwrap();
         let mut journal = Journal::open(dir.path(), "a").unwrap();
-        assert_eq!(journal.saved("rows:1"), Some(completion("{\"x\": 1}\n")));
-        assert_eq!((journal.saved("rows:2"), journal.len()), (None, 1));
+        assert_eq!(
+            journal.saved_completion("rows:1"),
+            Some(completion("{\"x\": 1}\n"))
+        );
+        assert_eq!(
+            (journal.saved_completion("rows:2"), journal.len()),
+            (None, 1)
+        );
         journal.add("rows:2", &completion("b")).unwrap();
         drop(journal);
         assert_eq!(Journal::open(dir.path(), "a").unwrap().len(), 2);
@@ -404,8 +410,12 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let journal = Journal::open(dir.path(), "a").unwrap();
             assert_eq!(journal.len(), 4, "{n}");
-            assert_eq!(journal.saved("rows:3"), None, "{n}");
-            assert_eq!(journal.saved("rows:5"), Some(completion("text")), "{n}");
+            assert_eq!(journal.saved_completion("rows:3"), None, "{n}");
+            assert_eq!(
+                journal.saved_completion("rows:5"),
+                Some(completion("text")),
+                "{n}"
+            );
         }
         // A damaged or missing first line loses nothing.
         let end = original.iter().position(|byte| *byte == b'\n').unwrap() + 1;

@@ -52,7 +52,7 @@ pub fn losses(
     examples: &[TokenizedExample],
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
-    let decoder = &decoder.concatenated();
+    let decoder = &decoder.with_combined_adapters();
     let mut losses = Vec::with_capacity(examples.len());
     for group in group_for_passes(examples, &decoder.device()) {
         for loss in pass_losses(decoder, group)? {

@@ -95,7 +95,7 @@ impl Prediction {
     /// # Errors
     ///
     /// The line lacks a field, or a field has the wrong type.
-    pub fn of_line(line: Value) -> Result<Self, String> {
+    pub fn parse_line(line: Value) -> Result<Self, String> {
         serde_json::from_value(line)
             .map_err(|error| format!("{error}; each line is {{\"id\": ..., \"prediction\": ...}}"))
     }

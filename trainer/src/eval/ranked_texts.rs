@@ -57,7 +57,7 @@ impl RankedTexts {
             }
         }
         let n_queries = n_queries.min(config.eval.max_samples.unwrap_or(usize::MAX));
-        let files = EncoderFiles::of_retriever(retriever)?;
+        let files = EncoderFiles::for_retriever(retriever)?;
         let query_ids = files.token_ids(Role::Query, &set.queries()[..n_queries])?;
         let document_ids = files.token_ids(Role::Document, set.documents())?;
         let queries = LocatedIds {

@@ -38,7 +38,7 @@ pub const EVALUATION_FILES: [&str; 6] = [
 
 /// The suite and the type of the lines in a `predictions.jsonl`.
 #[derive(Debug, Clone, Copy)]
-pub struct LinesOf {
+pub struct PredictionLines {
     /// The suite.
     pub suite: &'static SuiteInfo,
     /// The type, which the suite's [`SampleScores`](tooltune_suites::SampleScores) must know.
@@ -65,11 +65,11 @@ struct Record<P> {
 ///
 /// The report cannot be serialized, which never happens for reports of suites.
 pub fn report_files<R: Serialize, P: Serialize>(
-    lines: LinesOf,
+    lines: PredictionLines,
     report: &R,
     predictions: impl IntoIterator<Item = P>,
 ) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-    let LinesOf { suite, kind } = lines;
+    let PredictionLines { suite, kind } = lines;
     let records = predictions.into_iter().map(|line| Record {
         suite: suite.name,
         kind,
@@ -164,12 +164,12 @@ mod tests {
             json!({"id": "a:2", "finish_reason": "length", "score": {"finish_reason": "x"}}),
             json!({"id": "a:3", "finish_reason": ""}),
         ];
-        let lines_of = LinesOf {
-            suite: SuiteInfo::named("slot").expect("a suite"),
+        let prediction_lines = PredictionLines {
+            suite: SuiteInfo::from_name("slot").expect("a suite"),
             kind: "completion",
         };
-        let files =
-            report_files(lines_of, &json!({"n": 3, "share": 0.1_f64}), lines).expect("files");
+        let files = report_files(prediction_lines, &json!({"n": 3, "share": 0.1_f64}), lines)
+            .expect("files");
         let predictions = String::from_utf8_lossy(&files[PREDICTIONS_FILE]);
         let first = r#"{"suite":"slot","type":"completion","id":"a:1","#;
         assert!(predictions.starts_with(first), "{predictions}");
@@ -177,7 +177,8 @@ mod tests {
         let expected = json!({"suite": "slot", "n": 3, "share": 0.1,
             "finish_reasons": {"length": 1, "stop": 1, "unknown": 1}});
         assert_eq!(metrics, expected);
-        let files = report_files(lines_of, &json!({"n": 0}), Vec::<Value>::new()).expect("files");
+        let files =
+            report_files(prediction_lines, &json!({"n": 0}), Vec::<Value>::new()).expect("files");
         let metrics: Value = serde_json::from_slice(&files[METRICS_FILE]).expect("JSON");
         assert_eq!(metrics, json!({"suite": "slot", "n": 0}));
     }

@@ -203,7 +203,10 @@ impl<'a> Keys<'a> {
                 keys.repeated.get_or_insert(id);
             }
             if rows.are_places {
-                let entry = keys.by_location.entry(in_file(id)).or_insert(Some(row));
+                let entry = keys
+                    .by_location
+                    .entry(file_and_line(id))
+                    .or_insert(Some(row));
                 *entry = entry.filter(|known| *known == row);
             }
         }
@@ -212,12 +215,12 @@ impl<'a> Keys<'a> {
 
     fn row(&self, id: &str) -> Option<usize> {
         let exact = self.by_id.get(id).copied();
-        exact.or_else(|| self.by_location.get(in_file(id)).copied().flatten())
+        exact.or_else(|| self.by_location.get(file_and_line(id)).copied().flatten())
     }
 }
 
 /// The part of a row ID after the folder: file name and line.
-pub fn in_file(id: &str) -> &str {
+pub fn file_and_line(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 

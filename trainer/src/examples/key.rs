@@ -49,7 +49,7 @@ type FileState = (u64, Option<SystemTime>);
 /// # Errors
 ///
 /// A file cannot be read.
-pub(super) fn of(
+pub(super) fn compute(
     config: &Config,
     base: &BaseModel,
     files: &RowFiles,
@@ -71,7 +71,7 @@ pub(super) fn of(
     let template = &base.template;
     let reads_day = template.source().contains(DATE_FUNCTION);
     let special = template.special_tokens();
-    let added = base.tokenizer.added();
+    let added = base.tokenizer.added_tokens();
     let mut content = Vec::new();
     for path in files.paths() {
         refuse_a_folder(path).map_err(DataError::from)?;

@@ -86,7 +86,7 @@ pub fn training_examples(
         files: &files,
     };
     let cache = ExampleCache::from_env();
-    let Some(key) = key::of(config, base, &files)? else {
+    let Some(key) = key::compute(config, base, &files)? else {
         return prepare_uncached(work);
     };
     match cache {

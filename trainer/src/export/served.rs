@@ -85,7 +85,7 @@ impl Served {
 fn added_token(base: &BaseModel) -> Option<&str> {
     let bos = base.files.special_tokens.bos_token.as_deref()?;
     let id = base.tokenizer.token_to_id(bos)?;
-    (base.tokenizer.added().before == [id]).then_some(bos)
+    (base.tokenizer.added_tokens().before == [id]).then_some(bos)
 }
 
 /// Whether the template writes this text first in every kind of chat.

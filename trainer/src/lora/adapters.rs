@@ -207,7 +207,7 @@ impl Adapters {
     }
 
     /// Creates PiSSA adapters, whose initial factors are subtracted from the base weights.
-    pub fn principal(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
+    pub fn new_pissa(slots: Vec<AdapterSlot>, values: Vec<f32>, device: &Device) -> Self {
         Self {
             initial: Some(values.as_slice().into()),
             ..Self::from_values(slots, values, device)

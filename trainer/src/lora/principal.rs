@@ -45,7 +45,7 @@ pub fn principal_factors(
     let mut progress = Counted::begin("singular values", slots.len());
     let mut values = Vec::new();
     for (i, slot) in slots.iter().enumerate() {
-        progress.done(i);
+        progress.advance(i);
         let is_too_large = slot.rank > slot.in_features.min(slot.out_features);
         assert!(!is_too_large, "singular values for a rank of {}", slot.rank);
         let name = slot.weight();

@@ -11,7 +11,7 @@ use super::{
     EvalRecord, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord, StepRecord,
     Timing,
 };
-use tooltune_terminal::{Bar, between_bars, columns, duration_text};
+use tooltune_terminal::{Bar, columns, duration_text, write_between_bars};
 
 /// Number of parts of a step that the bar distinguishes.
 const PARTS: f64 = 1000.0;
@@ -137,7 +137,7 @@ impl TerminalSink {
 
     fn write(&mut self, text: &str) {
         match &mut self.output {
-            Output::Bar(_) => between_bars(|| {
+            Output::Bar(_) => write_between_bars(|| {
                 let _ = writeln!(std::io::stderr(), "{text}");
             }),
             // Ignore a closed output, because the metric files are complete without it.

@@ -99,7 +99,7 @@ pub fn modelfile(parts: &ModelfileParts<'_>) -> Result<Modelfile, Error> {
     let lacks_template = match Turns::parse(parts.template) {
         Ok(turns) => {
             let turns = match parts.added_bos {
-                Some(bos) => turns.without_beginning(bos),
+                Some(bos) => turns.strip_beginning(bos),
                 None => turns,
             };
             let template = go_template::go_template(&turns, default_system);

@@ -79,12 +79,12 @@ impl Turns {
             (Role::User, again),
         ];
         let rendered_chat = prompt(template, &known)?;
-        let before_answer = rendered(template, &known, GenerationPrompt::Omit)?;
-        let ended = rendered(template, &known[..3], GenerationPrompt::Omit)?;
+        let before_answer = render_turns(template, &known, GenerationPrompt::Omit)?;
+        let ended = render_turns(template, &known[..3], GenerationPrompt::Omit)?;
         let alone = prompt(template, &known[1..2])?;
         let turns = Self::split(&rendered_chat, &before_answer, &ended, &alone);
         let mut turns = turns.ok_or("it does not write each text exactly once, in order")?;
-        let stripped = |idx: usize| stripped(template, &known, idx, &rendered_chat);
+        let stripped = |idx: usize| stripped_characters(template, &known, idx, &rendered_chat);
         turns.system.stripped = stripped(0)?;
         turns.assistant.stripped = stripped(2)?;
         turns.user.stripped = stripped(3)?;
@@ -197,7 +197,7 @@ impl Turns {
     }
 
     /// Removes `text` from the start of conversations that begin with it.
-    pub(super) fn without_beginning(mut self, text: &str) -> Self {
+    pub(super) fn strip_beginning(mut self, text: &str) -> Self {
         for part in [&mut self.opening, &mut self.system.before] {
             if let Some(rest) = part.strip_prefix(text) {
                 *part = rest.to_owned();
@@ -209,7 +209,7 @@ impl Turns {
 
 /// Finds the characters that the template strips from message `idx`, by testing each of them.
 /// `rendered` is the prompt without additional characters.
-fn stripped(
+fn stripped_characters(
     template: &ChatTemplate,
     known: &[(Role, &str)],
     idx: usize,
@@ -244,7 +244,7 @@ fn prompt(template: &ChatTemplate, conversation: &[(Role, &str)]) -> Result<Stri
     text.map_err(describe_error)
 }
 
-fn rendered(
+fn render_turns(
     template: &ChatTemplate,
     conversation: &[(Role, &str)],
     generation_prompt: GenerationPrompt,

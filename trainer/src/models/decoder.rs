@@ -134,33 +134,33 @@ impl BatchContext {
     /// Creates the tables for tokens at `position_ids`, in documents with the boundaries
     /// `cu_seqlens`.
     pub fn new(decoder: &Decoder, position_ids: &[u32], cu_seqlens: &[usize]) -> Self {
-        let mut is_long = Vec::new();
+        let mut is_long_context = Vec::new();
         if let Some(original) = decoder.config.short_context() {
             let longer = |document: &[usize]| {
                 let n = document[1] - document[0];
                 std::iter::repeat_n(n > original, n)
             };
-            is_long.extend(cu_seqlens.windows(2).flat_map(longer));
+            is_long_context.extend(cu_seqlens.windows(2).flat_map(longer));
         }
-        Self::with_long(decoder, position_ids, cu_seqlens, &is_long)
+        Self::with_long_context(decoder, position_ids, cu_seqlens, &is_long_context)
     }
 
-    /// Like [`Self::new`]. `is_long` marks tokens of texts longer than the context of pre-training;
+    /// Like [`Self::new`]. `is_long_context` marks tokens of texts longer than the context of pre-training;
     /// tokens without an entry are not marked.
-    pub(super) fn with_long(
+    pub(super) fn with_long_context(
         decoder: &Decoder,
         position_ids: &[u32],
         cu_seqlens: &[usize],
-        is_long: &[bool],
+        is_long_context: &[bool],
     ) -> Self {
         let (config, device) = (&decoder.config, decoder.device());
-        let table = |rotary: &Rotary| rope_table(rotary, position_ids, is_long, &device);
+        let table = |rotary: &Rotary| rope_table(rotary, position_ids, is_long_context, &device);
         Self {
             rope: table(&config.rotary),
             local_rope: config.local_rotary.as_ref().map(table),
             query_scaling: config
                 .query_scaling
-                .and_then(|scaling| scaling.of(position_ids, &device)),
+                .and_then(|scaling| scaling.query_factors(position_ids, &device)),
             documents: Documents::new(cu_seqlens, position_ids.len()),
             shape: BlockShape::new(config),
         }
@@ -168,16 +168,16 @@ impl BatchContext {
 }
 
 impl BatchContext {
-    /// Replaces the positions of [`Self::with_long`] in place, for recorded GPU launches. Their
+    /// Replaces the positions of [`Self::with_long_context`] in place, for recorded GPU launches. Their
     /// number must not change. `query_scaling` is not updated.
     pub(super) fn replace_positions(
         &mut self,
         config: &DecoderConfig,
         position_ids: &[u32],
-        is_long: &[bool],
+        is_long_context: &[bool],
     ) {
         let replace = |table: &mut RopeTable, rotary: &Rotary| {
-            let frequencies = TokenFrequencies::new(rotary, is_long);
+            let frequencies = TokenFrequencies::new(rotary, is_long_context);
             let factor = rotary.attention_factor();
             table.replace(position_ids, |token| frequencies.get(token), factor);
         };
@@ -192,21 +192,21 @@ impl BatchContext {
 fn rope_table(
     rotary: &Rotary,
     position_ids: &[u32],
-    is_long: &[bool],
+    is_long_context: &[bool],
     device: &Device,
 ) -> RopeTable {
     let (frequencies, factor) = (
-        TokenFrequencies::new(rotary, is_long),
+        TokenFrequencies::new(rotary, is_long_context),
         rotary.attention_factor(),
     );
     let half = frequencies.half();
     let token_frequencies = |token| frequencies.get(token);
-    RopeTable::by_token(position_ids, half, token_frequencies, factor, device)
+    RopeTable::with_token_frequencies(position_ids, half, token_frequencies, factor, device)
 }
 
 impl QueryScaling {
     /// Factor on the queries of each token, `[n, 1, 1]`; `None` if all factors are 1.
-    fn of(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
+    fn query_factors(self, position_ids: &[u32], device: &Device) -> Option<Tensor<3>> {
         let scaling = |&position: &u32| {
             let contexts = (f64::from(position) / self.context).floor();
             (1.0 + self.beta * contexts.ln_1p()) as f32

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Tensor;
 use tooltune_kernels::DeviceIntegers;
 use tooltune_kernels::attention::{self, DeviceColumns};
-use tooltune_kernels::recording::{Inputs, Recordable, Recording, RecordingError, record, records};
+use tooltune_kernels::recording::{
+    Inputs, Recordable, Recording, RecordingError, can_record, record,
+};
 
 use super::decoder::{AttentionInputs, BatchContext, Decoder, with_gates};
 use super::kv_cache::{KvCache, LayerCache};
@@ -51,7 +53,7 @@ impl Route {
         let is_fixed = config.layers.iter().all(is_attention) && config.query_scaling.is_none();
         let is_worthwhile =
             is_fixed && n_new >= MIN_RECORDED_TOKENS && !REPLAY_FAILED.load(Ordering::Relaxed);
-        match is_worthwhile && records(&decoder.device()) {
+        match is_worthwhile && can_record(&decoder.device()) {
             true => Self::Recording,
             false => Self::Plain,
         }
@@ -68,29 +70,37 @@ struct StepInputs {
 }
 
 impl StepInputs {
-    fn new(decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) -> Self {
-        let end = ends.filled + 1;
+    fn new(decoder: &Decoder, bounds: RowBounds<'_>, token_ids: &[u32]) -> Self {
+        let end = bounds.filled + 1;
         let mut columns: Vec<(Option<usize>, DeviceColumns)> = Vec::new();
         for layer in &decoder.config.layers {
             if columns.iter().all(|(window, _)| *window != layer.window) {
-                let starts = ends.first_visible(layer.window);
+                let starts = bounds.first_visible(layer.window);
                 columns.push((layer.window, DeviceColumns::new(&starts, end)));
             }
         }
         Self {
             token_ids: DeviceIntegers::new(token_ids.to_vec()),
-            context: BatchContext::with_long(decoder, &ends.positions(), &[0], ends.is_long),
+            context: BatchContext::with_long_context(
+                decoder,
+                &bounds.positions(),
+                &[0],
+                bounds.is_long_context,
+            ),
             columns,
         }
     }
 
     /// Sets the inputs for the next token of the same rows.
-    fn replace(&mut self, decoder: &Decoder, ends: Ends<'_>, token_ids: &[u32]) {
+    fn replace(&mut self, decoder: &Decoder, bounds: RowBounds<'_>, token_ids: &[u32]) {
         self.token_ids.replace(token_ids.to_vec());
-        self.context
-            .replace_positions(&decoder.config, &ends.positions(), ends.is_long);
+        self.context.replace_positions(
+            &decoder.config,
+            &bounds.positions(),
+            bounds.is_long_context,
+        );
         for (window, columns) in &mut self.columns {
-            columns.replace(&ends.first_visible(*window), ends.filled + 1);
+            columns.replace(&bounds.first_visible(*window), bounds.filled + 1);
         }
     }
 
@@ -105,13 +115,13 @@ impl StepInputs {
 
 /// Start and end columns of a cache's rows.
 #[derive(Clone, Copy)]
-struct Ends<'a> {
+struct RowBounds<'a> {
     starts: &'a [usize],
     filled: usize,
-    is_long: &'a [bool],
+    is_long_context: &'a [bool],
 }
 
-impl Ends<'_> {
+impl RowBounds<'_> {
     /// Position of each row's next token in its text.
     fn positions(self) -> Vec<u32> {
         let position = |&start: &usize| (self.filled - start) as u32;
@@ -135,25 +145,25 @@ impl KvCache {
         })
     }
 
-    fn ends(&self) -> Ends<'_> {
-        Ends {
+    fn bounds(&self) -> RowBounds<'_> {
+        RowBounds {
             starts: &self.starts,
             filled: self.filled,
-            is_long: &self.is_long,
+            is_long_context: &self.is_long_context,
         }
     }
 }
 
-/// Records one token per row.
-struct NewToken<'a> {
+/// The computation of one token per row, to be recorded.
+struct TokenStep<'a> {
     decoder: &'a Decoder,
     layers: &'a mut [LayerCache],
     inputs: &'a mut StepInputs,
-    ends: Ends<'a>,
+    bounds: RowBounds<'a>,
     token_ids: &'a [u32],
 }
 
-impl Recordable for NewToken<'_> {
+impl Recordable for TokenStep<'_> {
     type Output = Tensor<2>;
 
     fn launch(&mut self) -> Tensor<2> {
@@ -162,14 +172,16 @@ impl Recordable for NewToken<'_> {
     }
 
     fn place_inputs(&mut self, inputs: Inputs) {
-        let (mut ends, mut token_ids) = (self.ends, self.token_ids.to_vec());
-        if inputs == Inputs::Other {
+        let (mut bounds, mut token_ids) = (self.bounds, self.token_ids.to_vec());
+        if inputs == Inputs::Different {
             // The next token writes the following column.
-            ends.filled += 1;
-            let others = self.decoder.config.vocab_size as u32;
-            token_ids.iter_mut().for_each(|id| *id = (*id + 1) % others);
+            bounds.filled += 1;
+            let vocab_size = self.decoder.config.vocab_size as u32;
+            token_ids
+                .iter_mut()
+                .for_each(|id| *id = (*id + 1) % vocab_size);
         }
-        self.inputs.replace(self.decoder, ends, &token_ids);
+        self.inputs.replace(self.decoder, bounds, &token_ids);
     }
 
     /// Returns the logits of the first and last row only. All rows use their inputs in the same
@@ -185,20 +197,20 @@ impl Decoder {
     /// Copy of the network for inference, whose adapters need fewer matmuls
     /// ([`StackedLinear::with_combined_adapter`](tooltune_kernels::StackedLinear::with_combined_adapter)).
     #[must_use]
-    pub fn concatenated(&self) -> Self {
-        let mut joined = self.clone();
-        for block in &mut joined.blocks {
+    pub fn with_combined_adapters(&self) -> Self {
+        let mut combined = self.clone();
+        for block in &mut combined.blocks {
             block.stacks = block
                 .stacks
                 .each_ref()
                 .map(|stack| stack.with_combined_adapter());
         }
-        joined
+        combined
     }
 
     /// Computes one new token per row and returns its normalized hidden state, `[b, d]`.
     pub fn decode(&self, cache: &mut KvCache, token_ids: &[u32]) -> Tensor<2> {
-        let inputs = StepInputs::new(self, cache.ends(), token_ids);
+        let inputs = StepInputs::new(self, cache.bounds(), token_ids);
         let hidden = self.decode_blocks(&mut cache.layers, &inputs);
         cache.filled += 1;
         hidden
@@ -224,30 +236,30 @@ impl Decoder {
             .capacity()
             .map_or(usize::MAX, |all| all - cache.filled);
         assert!(n_free > 0, "next_logits: {} columns are full", cache.filled);
-        // Not `KvCache::ends`, which would borrow the whole cache.
-        let ends = Ends {
+        // Not `KvCache::bounds`, which would borrow the whole cache.
+        let bounds = RowBounds {
             starts: &cache.starts,
             filled: cache.filled,
-            is_long: &cache.is_long,
+            is_long_context: &cache.is_long_context,
         };
         let (route, layers) = (&mut cache.route, &mut cache.layers);
         if let Route::Recorded(step) = route {
-            step.inputs.replace(self, ends, token_ids);
+            step.inputs.replace(self, bounds, token_ids);
             step.recording.replay()?;
             cache.filled += 1;
             return Ok(step.logits.clone());
         }
         // A recording also needs room for the column of the next token.
         if matches!(route, Route::Recording) && n_free > 1 {
-            let mut inputs = StepInputs::new(self, ends, token_ids);
-            let mut token = NewToken {
+            let mut inputs = StepInputs::new(self, bounds, token_ids);
+            let mut token_step = TokenStep {
                 decoder: self,
                 layers,
                 inputs: &mut inputs,
-                ends,
+                bounds,
                 token_ids,
             };
-            match record(&self.device(), &mut token) {
+            match record(&self.device(), &mut token_step) {
                 Ok((logits, recording)) => {
                     *route = match recording {
                         Some(recording) => Route::Recorded(Box::new(RecordedStep {
@@ -261,7 +273,7 @@ impl Decoder {
                     return Ok(logits);
                 }
                 Err(error) => {
-                    if error == RecordingError::OtherResults {
+                    if error == RecordingError::ResultsDiffer {
                         REPLAY_FAILED.store(true, Ordering::Relaxed);
                     }
                     tracing::warn!(

@@ -28,7 +28,7 @@ pub struct KvCache {
     pub(super) filled: usize,
     /// Marks rows whose prompts are longer than the context of pre-training; empty if the length
     /// has no effect.
-    pub(super) is_long: Vec<bool>,
+    pub(super) is_long_context: Vec<bool>,
     /// How the next token is computed.
     pub(super) route: Route,
 }
@@ -64,11 +64,11 @@ impl KvCache {
         let moved = old
             .as_ref()
             .map(|old| old.cache.row_copy(old.rows, longest, shape, &device));
-        let is_long = match config.short_context() {
+        let is_long_context = match config.short_context() {
             Some(context) => {
                 let kept = old.iter().flat_map(|old| {
-                    let is_long = |&row: &usize| old.cache.is_long[row];
-                    old.rows.iter().map(is_long)
+                    let is_long_context = |&row: &usize| old.cache.is_long_context[row];
+                    old.rows.iter().map(is_long_context)
                 });
                 let kept: Vec<bool> = kept.collect();
                 let new = lens[kept.len()..].iter().map(|&len| len > context);
@@ -100,7 +100,7 @@ impl KvCache {
             layers: layers.collect(),
             starts: lens.iter().map(|len| longest - len).collect(),
             filled: longest,
-            is_long,
+            is_long_context,
             route: Route::for_tokens(decoder, n_new),
         }
     }

@@ -194,7 +194,7 @@ fn load(
     };
     let blocks = (0..config.num_hidden_layers)
         .map(|layer| {
-            progress.done(layer);
+            progress.advance(layer);
             reader.block(layer)
         })
         .collect::<Result<Vec<_>, _>>()?;

@@ -119,14 +119,14 @@ impl Rotary {
         }
     }
 
-    fn frequencies(&self, is_long: bool) -> Vec<f64> {
+    fn frequencies(&self, is_long_context: bool) -> Vec<f64> {
         let plain = |i: usize| 1.0 / self.theta.powf(2.0 * i as f64 / self.dim as f64);
-        let scale = self.scale(is_long);
+        let scale = self.scale(is_long_context);
         (0..self.dim / 2).map(|i| scale(i, plain(i))).collect()
     }
 
     /// Returns a function that scales a frequency, given its index and its unscaled value.
-    fn scale(&self, is_long: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
+    fn scale(&self, is_long_context: bool) -> Box<dyn Fn(usize, f64) -> f64 + '_> {
         match &self.scaling {
             RopeScaling::None => Box::new(|_, frequency| frequency),
             &RopeScaling::Linear { factor } => Box::new(move |_, frequency| frequency / factor),
@@ -179,7 +179,11 @@ impl Rotary {
                 long_factor,
                 ..
             } => {
-                let factors = if is_long { long_factor } else { short_factor };
+                let factors = if is_long_context {
+                    long_factor
+                } else {
+                    short_factor
+                };
                 Box::new(move |i, frequency| frequency / factors[i])
             }
         }
@@ -211,7 +215,7 @@ impl RopeScaling {
                 factor: number(table, "factor")?,
                 low_freq_factor: number(table, "low_freq_factor")?,
                 high_freq_factor: number(table, "high_freq_factor")?,
-                original_max_position_embeddings: context.original(table)? as f64,
+                original_max_position_embeddings: context.pretraining_context(table)? as f64,
             }),
             "yarn" => context.yarn(table),
             "longrope" => context.longrope(table),
@@ -229,7 +233,7 @@ impl Context<'_> {
     ///
     /// `_compute_yarn_parameters` of transformers 5.23.
     fn yarn(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
-        let original = self.original(table)? as f64;
+        let original = self.pretraining_context(table)? as f64;
         let longer = self.max_position_embeddings as f64 / original;
         let factor = optional_number(table, "factor")?.unwrap_or(longer);
         let mscale = |times: f64| match factor <= 1.0 {
@@ -258,7 +262,7 @@ impl Context<'_> {
     ///
     /// `_compute_longrope_parameters` of transformers 5.23.
     fn longrope(self, table: &Value) -> Result<RopeScaling, DecoderConfigError> {
-        let original = self.original(table)?;
+        let original = self.pretraining_context(table)?;
         let longer = self.max_position_embeddings as f64 / original as f64;
         let factor = optional_number(table, "factor")?.unwrap_or(longer);
         let inferred = match factor <= 1.0 {
@@ -282,7 +286,7 @@ impl Context<'_> {
     /// # Source
     ///
     /// transformers 5.23's `AutoConfig`, tested with files of each kind.
-    fn original(self, table: &Value) -> Result<usize, DecoderConfigError> {
+    fn pretraining_context(self, table: &Value) -> Result<usize, DecoderConfigError> {
         let field = "original_max_position_embeddings";
         let [top, original] = [
             optional_count(self.json, field)?,
@@ -345,15 +349,15 @@ pub(super) fn rotated_dim(
 pub(super) struct TokenFrequencies<'a> {
     short: Vec<f64>,
     long: Option<Vec<f64>>,
-    is_long: &'a [bool],
+    is_long_context: &'a [bool],
 }
 
 impl<'a> TokenFrequencies<'a> {
-    pub(super) fn new(rotary: &Rotary, is_long: &'a [bool]) -> Self {
+    pub(super) fn new(rotary: &Rotary, is_long_context: &'a [bool]) -> Self {
         Self {
             short: rotary.inverse_frequencies(),
             long: rotary.long_frequencies().map(|(_, long)| long),
-            is_long,
+            is_long_context,
         }
     }
 
@@ -364,7 +368,7 @@ impl<'a> TokenFrequencies<'a> {
 
     /// Frequencies of one token.
     pub(super) fn get(&self, token: usize) -> &[f64] {
-        match (&self.long, self.is_long.get(token)) {
+        match (&self.long, self.is_long_context.get(token)) {
             (Some(long), Some(true)) => long,
             _ => &self.short,
         }

@@ -17,7 +17,7 @@ pub struct LearningRateSchedule {
 
 impl LearningRateSchedule {
     /// The schedule of a run of `total_steps`.
-    pub fn of_training(config: &TrainConfig, total_steps: u64) -> Self {
+    pub fn for_training(config: &TrainConfig, total_steps: u64) -> Self {
         Self {
             schedule: config.lr_scheduler_type,
             peak: config.learning_rate,
@@ -27,14 +27,14 @@ impl LearningRateSchedule {
     }
 
     /// The schedule of a retriever run of `total_steps`.
-    pub fn of_retriever(config: &RetrieverConfig, total_steps: u64) -> Self {
+    pub fn for_retriever(config: &RetrieverConfig, total_steps: u64) -> Self {
         let settings = TrainConfig {
             lr_scheduler_type: config.lr_scheduler_type,
             learning_rate: config.learning_rate,
             warmup_ratio: Some(config.warmup_ratio),
             ..TrainConfig::default()
         };
-        Self::of_training(&settings, total_steps)
+        Self::for_training(&settings, total_steps)
     }
 
     /// Learning rate of update `step`, counted from 1.
@@ -85,7 +85,7 @@ mod tests {
             warmup_steps: Some(warmup_steps),
             ..TrainConfig::default()
         };
-        LearningRateSchedule::of_training(&config, total_steps)
+        LearningRateSchedule::for_training(&config, total_steps)
     }
 
     fn at(kind: LrSchedulerType, step: u64) -> f64 {

@@ -88,7 +88,7 @@ impl Pace {
                 source: PaceSource::Probe,
             });
         }
-        recorded(config).or_else(|| {
+        recorded_pace(config).or_else(|| {
             let per_second =
                 is_cpu(device).then(|| matmul_rate(model, plan.compute_dtype, device))?;
             let all = operations(plan, model);
@@ -123,7 +123,7 @@ impl Pace {
 }
 
 /// Rate of the last recorded steps of the run in the output folder.
-fn recorded(config: &Config) -> Option<Pace> {
+fn recorded_pace(config: &Config) -> Option<Pace> {
     let path = config.train.output_dir.join("timing.jsonl");
     let text = regular_file::read(&path, RUN_FILE_BYTES).ok()?;
     let text = String::from_utf8(text).ok()?;

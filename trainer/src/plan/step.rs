@@ -89,7 +89,7 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let weights = dora_activations.kept_weights(model);
     let widths = KEPT
         .and(kept_by_family(model))
-        .and(dora_activations.kept(dtype));
+        .and(dora_activations.kept_widths(dtype));
     let kept_bytes = n as f64 * widths.bytes_per_token(model, dtype) + weights;
     let (before, after) = split_at_attention(widths, dora_activations);
     let last = most(n, &before) + most(m, &after) + weights;

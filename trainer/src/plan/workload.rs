@@ -25,14 +25,14 @@ pub struct BatchShape {
 }
 
 impl BatchShape {
-    fn of_example(example: &TokenizedExample) -> Self {
+    fn from_example(example: &TokenizedExample) -> Self {
         Self {
             n_tokens: example.input_ids.len(),
             n_trained_tokens: example.n_trained_tokens(),
         }
     }
 
-    fn of_lengths(examples: &[ExampleLength], batch: &[usize]) -> Self {
+    fn from_lengths(examples: &[ExampleLength], batch: &[usize]) -> Self {
         let examples = batch.iter().map(|&idx| &examples[idx]);
         examples.fold(Self::default(), |shape, example| Self {
             n_tokens: shape.n_tokens + example.n_tokens as usize,
@@ -73,7 +73,7 @@ pub(super) fn training_work(preparation: &Preparation) -> TrainingWork {
         let (micro_batches, next) = preparation.training.order.next(cursor);
         cursor = next;
         for batch in micro_batches {
-            let shape = BatchShape::of_lengths(lengths, &batch);
+            let shape = BatchShape::from_lengths(lengths, &batch);
             work.n_tokens += shape.n_tokens as u64;
             work.n_trained_tokens += shape.n_trained_tokens as u64;
             work.n_micro_batches += 1;
@@ -148,7 +148,7 @@ pub(super) fn evaluation_work(
     }
     let held_out = preparation.held_out.iter();
     let held_out = held_out.flat_map(|prepared| &prepared.examples);
-    let held_out: Vec<BatchShape> = held_out.map(BatchShape::of_example).collect();
+    let held_out: Vec<BatchShape> = held_out.map(BatchShape::from_example).collect();
     let longest = held_out.iter().max_by_key(|shape| shape.n_tokens);
     let mut suites = preparation.suites.sizes();
     let mut batches = other_batches(config, preparation, &suites);
@@ -205,7 +205,7 @@ fn other_batches(
 ) -> Vec<Vec<usize>> {
     let longest = preparation.training.examples.longest();
     let others = suites.iter().filter(|(name, _)| {
-        let needs = SuiteInfo::named(name).map(|suite| suite.needs);
+        let needs = SuiteInfo::from_name(name).map(|suite| suite.needs);
         needs.is_some_and(|needs| needs.generator && needs.rows.is_none())
     });
     others

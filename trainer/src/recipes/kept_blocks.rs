@@ -163,7 +163,7 @@ impl DoraActivations {
     }
 
     /// Widths of the activations kept per token.
-    pub(crate) fn kept(self, dtype: ComputeDtype) -> BlockWidths {
+    pub(crate) fn kept_widths(self, dtype: ComputeDtype) -> BlockWidths {
         let f32_ratio = F32 / compute_bytes(dtype);
         let outputs = BlockWidths {
             stream: 2.0,
@@ -292,7 +292,7 @@ impl KeptBlocks {
                 + LINEAR_STEPS_TRAINING * steps
                 + TRAINING
                     .and(kept_by_family(model))
-                    .and(shape.dora_activations.kept(compute_dtype))
+                    .and(shape.dora_activations.kept_widths(compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
         Self::within(budget, shape, steps)
@@ -305,7 +305,7 @@ impl KeptBlocks {
             bytes_per_token: steps
                 + KEPT
                     .and(kept_by_family(shape.model))
-                    .and(shape.dora_activations.kept(shape.compute_dtype))
+                    .and(shape.dora_activations.kept_widths(shape.compute_dtype))
                     .bytes_per_token(shape.model, shape.compute_dtype),
             bytes_per_block: shape.dora_activations.kept_weights(shape.model),
             budget,

@@ -31,7 +31,7 @@ enum State {
 
 impl PendingLock {
     /// Wraps a lock that is already in the run directory.
-    pub(super) fn written(run_dir: &Path, lock: &RunLock) -> Self {
+    pub(super) fn already_written(run_dir: &Path, lock: &RunLock) -> Self {
         Self {
             run_dir: run_dir.to_owned(),
             state: State::Written(lock.for_checkpoint()),
@@ -58,7 +58,7 @@ impl PendingLock {
                 validation,
                 ..RunLock::read_inputs(&config, None)?
             };
-            for file in before.changed(&InputTimes::list(&config)) {
+            for file in before.changed_files(&InputTimes::list(&config)) {
                 tracing::warn!(
                     "{}: the file changed while the run started; {LOCK_FILE} records its new content, \
                      but the run may have read the old content",
@@ -167,7 +167,7 @@ mod tests {
         // A missing path is not an input.
         let config = config(dir.path(), Path::new("nowhere"));
         let begin = || begin(dir.path(), &config);
-        let read_lock = || RunLock::of_run(dir.path()).expect("readable");
+        let read_lock = || RunLock::read_for_run(dir.path()).expect("readable");
         let expected = RunLock::read_inputs(&config, None).expect("inputs");
         assert_eq!(expected.inputs.len(), 1);
 
@@ -230,12 +230,15 @@ mod tests {
         let config = config(dir.path(), Path::new("nowhere"));
         let rows = dir.path().join("rows.jsonl");
         let before = InputTimes::list(&config);
-        assert_eq!(before.changed(&InputTimes::list(&config)), BTreeSet::new());
+        assert_eq!(
+            before.changed_files(&InputTimes::list(&config)),
+            BTreeSet::new()
+        );
         std::fs::write(&rows, "{}\n{}\n").expect("written");
         let now = InputTimes::list(&config);
-        assert_eq!(before.changed(&now), BTreeSet::from([rows.clone()]));
+        assert_eq!(before.changed_files(&now), BTreeSet::from([rows.clone()]));
         let none = InputTimes::default();
-        assert_eq!(before.changed(&none), BTreeSet::from([rows.clone()]));
-        assert_eq!(none.changed(&before), BTreeSet::from([rows]));
+        assert_eq!(before.changed_files(&none), BTreeSet::from([rows.clone()]));
+        assert_eq!(none.changed_files(&before), BTreeSet::from([rows]));
     }
 }

@@ -295,7 +295,7 @@ fn load_starting_adapter(
     whole_weights: &[WholeWeight],
 ) -> Result<BTreeMap<String, HostTensor>, Error> {
     let folder = starting_folder(init_from)?;
-    if let Some(lock) = RunLock::of_checkpoint(&folder)? {
+    if let Some(lock) = RunLock::read_for_checkpoint(&folder)? {
         lock.check_used(config, Used::settings(&[BASE_MODEL]), &folder)?;
     }
     starting_adapter(&folder, &config.lora, slots, whole_weights)

@@ -238,7 +238,7 @@ impl Reporter {
     }
 
     /// Displays the step at which the run resumes, and whether the run is already complete.
-    pub(crate) fn resumed(&mut self, checkpoint: &Checkpoint, is_over: bool) {
+    pub(crate) fn show_resumed_step(&mut self, checkpoint: &Checkpoint, is_over: bool) {
         self.show(&Record::Resumed(ResumeRecord {
             checkpoint: checkpoint.path.clone(),
             step: checkpoint.step,
@@ -247,7 +247,7 @@ impl Reporter {
     }
 
     /// Displays the progress within the current step, which has taken `seconds` so far.
-    pub(crate) fn within_step(&mut self, step: f64, seconds: f64) {
+    pub(crate) fn show_step_progress(&mut self, step: f64, seconds: f64) {
         self.show_progress(step, None, seconds);
     }
 
@@ -352,7 +352,7 @@ impl Reporter {
         let (_, progress) = self
             .evaluation
             .get_or_insert_with(|| (Instant::now(), Progress::begin()));
-        progress.generated(state);
+        progress.show(state);
     }
 
     /// Writes and displays the line of an evaluation.

@@ -49,7 +49,7 @@ pub fn begin(
     let text = config
         .to_toml()
         .map_err(|error| Error::Usage(format!("cannot write the config: {error}")))?;
-    let lock = match RunLock::of_run(run_dir)? {
+    let lock = match RunLock::read_for_run(run_dir)? {
         None => PendingLock::read(run_dir, config, split, inputs)?,
         Some(earlier) => {
             let now = RunLock::read_inputs(config, Some(&earlier))?;
@@ -66,7 +66,7 @@ pub fn begin(
             if earlier != lock || !run_dir.join(LOCK_FILE).exists() {
                 lock.write(run_dir)?;
             }
-            PendingLock::written(run_dir, &lock)
+            PendingLock::already_written(run_dir, &lock)
         }
     };
     write_atomic(&run_dir.join(CONFIG_FILE), text.as_bytes())?;
@@ -171,7 +171,7 @@ pub fn pin_run_settings(config: &mut Config) -> Result<Option<u64>, Error> {
     let earlier = read_config(&dir)?;
     let lock = match &earlier {
         Some(_) => None,
-        None => RunLock::of_run(&dir)?,
+        None => RunLock::read_for_run(&dir)?,
     };
     if config.model.is_some() {
         let start_date = earlier
@@ -232,7 +232,7 @@ pub fn check_same_run(config: &Config, run_dir: &Path) -> Result<(), Error> {
     if let Some(earlier) = read_config(run_dir)? {
         return check_same(earlier, config, run_dir);
     }
-    match RunLock::of_run(run_dir)? {
+    match RunLock::read_for_run(run_dir)? {
         Some(lock) => check_same_digest(&lock, config, run_dir),
         None => Ok(()),
     }

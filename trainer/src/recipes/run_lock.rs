@@ -148,7 +148,7 @@ impl RunLock {
     /// # Errors
     ///
     /// The file cannot be read, or is damaged.
-    pub fn of_run(run_dir: &Path) -> Result<Option<RunLock>, Error> {
+    pub fn read_for_run(run_dir: &Path) -> Result<Option<RunLock>, Error> {
         if let Some(lock) = read(&run_dir.join(LOCK_FILE))? {
             return Ok(Some(lock));
         }
@@ -170,7 +170,7 @@ impl RunLock {
     /// # Errors
     ///
     /// The file cannot be read, or is damaged.
-    pub fn of_checkpoint(checkpoint: &Path) -> Result<Option<RunLock>, Error> {
+    pub fn read_for_checkpoint(checkpoint: &Path) -> Result<Option<RunLock>, Error> {
         let canonical = std::fs::canonicalize(checkpoint);
         let canonical = canonical.map_err(Error::io(checkpoint, "open"))?;
         if let Some(run) = canonical.parent()
@@ -402,7 +402,7 @@ impl InputTimes {
     }
 
     /// Files whose entries differ or are missing on one side.
-    pub(super) fn changed(&self, now: &Self) -> BTreeSet<PathBuf> {
+    pub(super) fn changed_files(&self, now: &Self) -> BTreeSet<PathBuf> {
         let files = self.0.keys().chain(now.0.keys());
         let others = files.filter(|&file| self.0.get(file) != now.0.get(file));
         others.cloned().collect()

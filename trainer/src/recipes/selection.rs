@@ -48,7 +48,7 @@ pub struct Ranked {
 /// # Errors
 ///
 /// The run directory cannot be listed.
-pub fn ranked(
+pub fn rank_checkpoints(
     run_dir: &RunDir,
     lines: &[Value],
     metric: &MetricExpression,
@@ -92,14 +92,14 @@ impl TieBreak<'_> {
             equals.sort_by(|a, b| {
                 let is_best = |one: &Ranked| self.best == Some(one.step);
                 let best = is_best(b).cmp(&is_best(a));
-                best.then_with(|| self.by_own_metric(a.step, b.step))
+                best.then_with(|| self.compare_by_own_metric(a.step, b.step))
                     .then(a.step.cmp(&b.step))
             });
         }
     }
 
     /// Better value first; checkpoints without a value last.
-    fn by_own_metric(&self, a: u64, b: u64) -> Ordering {
+    fn compare_by_own_metric(&self, a: u64, b: u64) -> Ordering {
         let own = |step: u64| {
             let at_step = self.own.iter().find(|one| one.step == step);
             at_step.map(|one| one.value)
@@ -151,7 +151,7 @@ pub fn measured_lines(run_dir: &RunDir) -> Result<Vec<Value>, Error> {
 /// A file of the run directory cannot be read or written.
 pub(super) fn select(config: &Config, run_dir: &RunDir) -> Result<(), Error> {
     let eval = &config.eval;
-    let ranked = ranked(
+    let ranked = rank_checkpoints(
         run_dir,
         &measured_lines(run_dir)?,
         &metric(config)?,

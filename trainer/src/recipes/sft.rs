@@ -73,7 +73,7 @@ pub fn train(
 ) -> Result<RunSummary, Error> {
     let total_steps = preparation.training.total_steps;
     let mut run = Run::open(config, preparation, start, device, ranks)?;
-    let schedule = LearningRateSchedule::of_training(&config.train, total_steps);
+    let schedule = LearningRateSchedule::for_training(&config.train, total_steps);
     let mut steps = ProfiledSteps::new(run.run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
     while run.state.step < total_steps && run.run.stopped_early.is_none() {
@@ -100,7 +100,7 @@ pub fn follow(
 ) -> Result<u8, Error> {
     let (mut learner, _) = Learner::open(config, training, None, device)?;
     ranks::take_over(&mut learner, ranks)?;
-    let schedule = LearningRateSchedule::of_training(&config.train, training.total_steps);
+    let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
     let interrupt = Interrupt::begin();
     loop {
         match ranks::next_order(ranks)? {
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
             let has_steps =
                 run.state.step < training.total_steps && run.run.stopped_early.is_none();
             let is_over = !has_steps && !run.evaluation_is_due();
-            run.run.reporter.resumed(checkpoint, is_over);
+            run.run.reporter.show_resumed_step(checkpoint, is_over);
         }
         Ok(run)
     }

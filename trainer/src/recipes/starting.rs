@@ -103,7 +103,7 @@ pub fn begin(
         return Ok(Adapters::new(slots, seed, device).with_whole(whole_weights, &base_tensors));
     };
     let values = principal_factors(init, &slots, weights, seed)?;
-    Ok(Adapters::principal(slots, values, device).with_whole(whole_weights, &base_tensors))
+    Ok(Adapters::new_pissa(slots, values, device).with_whole(whole_weights, &base_tensors))
 }
 
 /// Describes differences in the weights of `modules_to_save`.

@@ -72,7 +72,7 @@ impl Encoder {
     }
 
     /// The encoder with trained parameters `flat`.
-    pub fn with(&self, flat: &Tensor<1>) -> MiniLm {
+    pub fn with_parameters(&self, flat: &Tensor<1>) -> MiniLm {
         let all = self.trained.merged_parameters(&self.layout, flat);
         MiniLm::new(&self.config, self.head, &self.layout, &all, self.dtype)
     }
@@ -113,7 +113,7 @@ impl Encoder {
             return Ok(StepGradient { loss, gradient });
         }
         let mini_batches: Vec<&[Sentence<'_>]> = all.chunks(mini_batch_size.max(1)).collect();
-        let plain = self.with(flat);
+        let plain = self.with_parameters(flat);
         let embeddings = mini_batches.iter().map(|part| plain.embed(part)).collect();
         let (loss, d_embeddings) = loss_of_embeddings(Tensor::cat(embeddings, 0));
         let mut total: Option<Tensor<1>> = None;

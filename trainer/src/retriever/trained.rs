@@ -110,7 +110,7 @@ impl RetrieverLora {
     }
 
     /// Initial factors, `[q]`: A uniform in `±1/√in`, B zero, as in PEFT.
-    pub fn initial(&self, seed: u64, device: &Device) -> Tensor<1> {
+    pub fn initial_factors(&self, seed: u64, device: &Device) -> Tensor<1> {
         let mut values = Vec::new();
         for (i, map) in self.matrices.iter().enumerate() {
             let mut random = SeededRandom::new(seed, INIT_STREAM + i as u64);

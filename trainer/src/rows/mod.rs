@@ -25,7 +25,9 @@ pub use self::learned::{SettingFiles, refuse_training_files};
 pub use self::system::missing_system;
 
 use crate::config::{Config, DataFormat, GoatConfig};
-use crate::encoder::documents::{DocumentIndex, texts_of, untrained, warn_of_cut_documents};
+use crate::encoder::documents::{
+    DocumentIndex, load_untrained_retriever, texts_of, warn_of_cut_documents,
+};
 use crate::error::Error;
 use crate::settings;
 use tooltune_terminal::RowsProgress;
@@ -119,7 +121,7 @@ pub fn rows_format(config: &Config, files: &RowFiles) -> Result<Option<text::Dat
     if config.data.format == DataFormat::Auto && !files.is_empty() {
         return Err(undetected_format());
     }
-    Ok(config.data.format.of_rows())
+    Ok(config.data.format.row_format())
 }
 
 /// Creates a row parser with the config's settings.
@@ -345,7 +347,7 @@ fn ranked_documents(
     expansion: Expansion<'_>,
     device: &Device,
 ) -> Result<HashMap<String, Vec<usize>>, Error> {
-    let retriever = untrained(config, device)?;
+    let retriever = load_untrained_retriever(config, device)?;
     warn_of_cut_documents(expansion.catalogue, &retriever.files)?;
     let index = DocumentIndex::new(retriever, &texts_of(expansion.catalogue))?;
     let mut texts: Vec<String> = trajectories

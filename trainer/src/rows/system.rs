@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 100;
 /// Also `None` if `data.system` is set, or if the training files cannot be read: they may have been
 /// moved, and the prompt does not need them.
 pub fn missing_system(config: &Config) -> Option<String> {
-    let format = config.data.format.of_rows()?;
+    let format = config.data.format.row_format()?;
     if config.data.system.is_some() || format == DataFormat::Slot {
         return None;
     }

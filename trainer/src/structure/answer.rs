@@ -91,7 +91,7 @@ impl CheckedCompletion {
     }
 
     /// A completion without JSON.
-    fn without_json(text: &str, violation: Violation) -> Self {
+    fn invalid(text: &str, violation: Violation) -> Self {
         Self {
             json: Value::Null,
             violations: vec![violation],
@@ -118,10 +118,10 @@ pub(super) fn check_completion(
     options: &GenerationOptions,
 ) -> CheckedCompletion {
     if let Some(violation) = incomplete_violation(completion, options) {
-        return CheckedCompletion::without_json(&completion.text, violation);
+        return CheckedCompletion::invalid(&completion.text, violation);
     }
     let no_json = |reason: String| {
-        CheckedCompletion::without_json(&completion.text, Violation::for_completion("json", reason))
+        CheckedCompletion::invalid(&completion.text, Violation::for_completion("json", reason))
     };
     let mut value = match reply::json_value(&completion.text) {
         Ok(value) => value,

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, MAX_NEW_TOKENS, short_limits};
 use super::partial::EarlierAnswer;
-use tooltune_terminal::counted;
+use tooltune_terminal::count_noun;
 
 /// Counts over rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -93,7 +93,7 @@ impl Counts {
         let n_new = self.n_answers() - self.n_earlier;
         let mut first = format!(
             "{}: {} valid, {} not valid",
-            counted(n, "row"),
+            count_noun(n, "row"),
             self.n_valid,
             self.n_invalid
         );
@@ -121,7 +121,7 @@ impl Counts {
         if self.n_retried > 0 {
             lines.push(format!(
                 "{} generated again, because a schema or format that is not enforced was violated",
-                counted(self.n_retried, "text")
+                count_noun(self.n_retried, "text")
             ));
         }
         if self.n_blank > 0 {
@@ -136,7 +136,7 @@ impl Counts {
         if self.n_shortened > 0 {
             lines.push(format!(
                 "{} did not end within eval.max_new_tokens and were generated again with {}",
-                counted(self.n_shortened, "text"),
+                count_noun(self.n_shortened, "text"),
                 short_limits()
             ));
         }
@@ -165,11 +165,11 @@ impl Counts {
     }
 
     /// A report line about rows that cannot be read, with the first one.
-    pub fn broken(&self) -> Option<String> {
+    pub fn broken_rows_line(&self) -> Option<String> {
         let first = self.first_broken.as_ref()?;
         Some(format!(
             "{} cannot be read, such as {first}",
-            counted(self.n_broken, "row")
+            count_noun(self.n_broken, "row")
         ))
     }
 }

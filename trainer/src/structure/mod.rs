@@ -429,7 +429,7 @@ impl Answer {
     fn broken(id: Value, reason: String) -> Self {
         Self {
             error: Some(reason),
-            ..Self::without_json(id)
+            ..Self::empty(id)
         }
     }
 
@@ -438,7 +438,7 @@ impl Answer {
         let message = "the text is blank; give a text";
         Self {
             violations: vec![Violation::for_completion("text", message.to_owned())],
-            ..Self::without_json(id)
+            ..Self::empty(id)
         }
     }
 
@@ -446,11 +446,11 @@ impl Answer {
     fn without_reply(id: Value, reason: String) -> Self {
         Self {
             violations: vec![Violation::for_completion("upstream", reason)],
-            ..Self::without_json(id)
+            ..Self::empty(id)
         }
     }
 
-    fn without_json(id: Value) -> Self {
+    fn empty(id: Value) -> Self {
         Self {
             id,
             json: Value::Null,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::partial::{Earlier, PartialFile, SUFFIX, stored_line};
 use crate::error::Error;
-use tooltune_terminal::between_bars;
+use tooltune_terminal::write_between_bars;
 
 /// Destination of the answers.
 pub struct Answers {
@@ -103,10 +103,10 @@ impl Answers {
             self.next += 1;
             if let Some(bytes) = ready {
                 self.n_written += 1;
-                result = result.and_then(|()| between_bars(|| self.writer.write_all(&bytes)));
+                result = result.and_then(|()| write_between_bars(|| self.writer.write_all(&bytes)));
             }
         }
-        let result = result.and_then(|()| between_bars(|| self.writer.flush()));
+        let result = result.and_then(|()| write_between_bars(|| self.writer.flush()));
         match result {
             Err(error)
                 if self.partial.is_none() && error.kind() == std::io::ErrorKind::BrokenPipe =>
@@ -138,7 +138,7 @@ impl Answers {
     }
 
     /// Path of the incomplete file, which is kept after an interruption; `None` for a stream.
-    pub fn kept(&self) -> Option<&Path> {
+    pub fn partial_path(&self) -> Option<&Path> {
         Some(&self.partial.as_ref()?.path)
     }
 

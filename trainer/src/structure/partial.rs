@@ -95,7 +95,7 @@ impl PartialFile {
     ///
     /// The file has different inputs, another process writes it, or it cannot be read or written.
     pub(super) fn open(path: PathBuf, digest: &str) -> Result<(Self, Earlier), Error> {
-        let exists = regular_file::is_own_there(&path).map_err(Error::io(&path, "read"))?;
+        let exists = regular_file::own_file_exists(&path).map_err(Error::io(&path, "read"))?;
         let mut options = OpenOptions::new();
         let file = regular_file::open_own(&path, options.append(true).create(true));
         let mut file = file.map_err(Error::io(&path, "write"))?;
@@ -317,7 +317,7 @@ impl Scanned {
 
 /// Scans the answers of an earlier process; `None` if the file has no complete first line.
 fn scan(path: &Path, digest: &str) -> Result<Option<Scanned>, Error> {
-    let file = regular_file::open_own_to_read(path);
+    let file = regular_file::open_own_file_to_read(path);
     let mut reader = BufReader::new(file.map_err(Error::io(path, "read"))?);
     let mut line = Vec::new();
     let mut scanned = Scanned::default();

@@ -32,7 +32,7 @@ fn bars() -> MutexGuard<'static, Vec<ProgressBar>> {
 }
 
 /// Runs `write`, which writes to the terminal, while no bar is drawn.
-pub fn between_bars<T>(write: impl FnOnce() -> T) -> T {
+pub fn write_between_bars<T>(write: impl FnOnce() -> T) -> T {
     match bars().last() {
         Some(bar) => bar.suspend(write),
         None => write(),
@@ -44,7 +44,7 @@ pub fn print(line: &str) {
     if IS_QUIET.load(Ordering::Relaxed) {
         return;
     }
-    between_bars(|| {
+    write_between_bars(|| {
         let mut stderr = io::stderr();
         let line = printable::lines(line);
         let line = fitting_text(&line, &stderr);
@@ -65,7 +65,7 @@ impl Write for BetweenBars {
         // An event is one line. Line breaks inside it come from names or other untrusted text.
         let line = with_colors_only(line).replace('\n', "\\n");
         let text = format!("{}\n", fitting_text(&line, &stderr));
-        between_bars(|| stderr.write_all(text.as_bytes()))?;
+        write_between_bars(|| stderr.write_all(text.as_bytes()))?;
         Ok(bytes.len())
     }
 
@@ -161,7 +161,7 @@ impl Counted {
     }
 
     /// Shows that `n` parts are done in total.
-    pub fn done(&mut self, n: usize) {
+    pub fn advance(&mut self, n: usize) {
         if let Some(bar) = &self.bar {
             return bar.set_position(n as u64);
         }

@@ -124,7 +124,7 @@ impl Progress {
     }
 
     /// Displays the progress.
-    pub fn generated(&mut self, state: GenerationProgress) {
+    pub fn show(&mut self, state: GenerationProgress) {
         self.waiting = state.waiting;
         let waiting = self.waiting();
         let is_shown = |last: &Shown| (last.work, last.n_total) == (state.work, state.n_total);

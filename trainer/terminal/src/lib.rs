@@ -11,12 +11,12 @@ mod transfer;
 
 use std::time::Duration;
 
-pub use self::bar::{Bar, BetweenBars, Counted, between_bars, hide_progress, print};
+pub use self::bar::{Bar, BetweenBars, Counted, write_between_bars, hide_progress, print};
 pub use self::colored_text::with_colors_only;
 pub use self::generation::{GenerationProgress, Progress, Waiting, Work};
 pub use self::log::log_layer;
 pub use self::rows::RowsProgress;
-pub use self::text::{columns, counted, duration_text, fitting_text};
+pub use self::text::{columns, count_noun, duration_text, fitting_text};
 pub use self::transfer::Fetching;
 
 /// Time between two progress lines without a terminal.

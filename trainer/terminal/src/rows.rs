@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tooltune_disk::regular_file;
 
-use super::{Bar, SHOWN_AFTER, counted, print};
+use super::{Bar, SHOWN_AFTER, count_noun, print};
 
 /// Time before the first line of progress without a terminal.
 const ROWS_LINE_AFTER: Duration = Duration::from_secs(2);
@@ -99,7 +99,7 @@ impl RowsProgress {
         let seconds = now.duration_since(self.started).as_secs();
         Some(format!(
             "{} {} in {seconds} s",
-            counted(self.n_rows as usize, "row"),
+            count_noun(self.n_rows as usize, "row"),
             self.done
         ))
     }

@@ -31,7 +31,7 @@ pub fn fitting_text<'a>(text: &'a str, output: &impl IsTerminal) -> Cow<'a, str>
 }
 
 /// A number and its noun, with a plural s unless the number is 1.
-pub fn counted(n: usize, one: &str) -> String {
+pub fn count_noun(n: usize, one: &str) -> String {
     match n {
         1 => format!("1 {one}"),
         n => format!("{n} {one}s"),

@@ -7,7 +7,7 @@ use tooltune_hub::Event;
 use tooltune_json::printable;
 
 use crate::bar::{Bar, print};
-use crate::text::counted;
+use crate::text::count_noun;
 use crate::{LINE_EVERY, SHOWN_AFTER};
 
 /// Progress of files transferred from or to the hub. Several threads may report it.
@@ -84,6 +84,6 @@ impl Fetching {
     pub fn summary(&self) -> Option<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, megabytes) = (state.n_files, state.bytes as f64 / 1e6);
-        (n > 0).then(|| format!("{}, {megabytes:.1} MB", counted(n, "file")))
+        (n > 0).then(|| format!("{}, {megabytes:.1} MB", count_noun(n, "file")))
     }
 }

@@ -15,11 +15,11 @@ use unicode_normalization::UnicodeNormalization;
 use super::literal::container_literal;
 
 /// A string that is the same for equivalent arguments.
-pub fn canonical(arguments: &Map<String, Value>) -> String {
+pub fn canonical_arguments(arguments: &Map<String, Value>) -> String {
     canonical_with_nulls(arguments, &|_| false)
 }
 
-/// Like [`canonical`], but null is a value for the arguments in `takes_null`.
+/// Like [`canonical_arguments`], but null is a value for the arguments in `takes_null`.
 pub(super) fn canonical_with_nulls(
     arguments: &Map<String, Value>,
     takes_null: &dyn Fn(&str) -> bool,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn key_of(value: Value) -> String {
-        canonical(value.as_object().expect("an object"))
+        canonical_arguments(value.as_object().expect("an object"))
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod result;
 
 use serde_json::{Map, Value};
 
-pub use arguments::canonical as canonical_arguments;
+pub use arguments::canonical_arguments;
 pub use canned::CannedExecutor;
 pub use global::{WithGlobalFunctions, global_functions, without_global_functions};
 pub use literal::{container_literal, leading_literal};

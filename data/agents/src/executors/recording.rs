@@ -129,7 +129,7 @@ impl Executor for RecordingExecutor {
 
 /// Opens the file for appending after its last complete line.
 fn open_for_append(path: &Path) -> io::Result<File> {
-    if let (false, Some(folder)) = (regular_file::is_own_there(path)?, path.parent()) {
+    if let (false, Some(folder)) = (regular_file::own_file_exists(path)?, path.parent()) {
         std::fs::create_dir_all(folder)?;
     }
     let mut options = OpenOptions::new();
@@ -199,7 +199,7 @@ mod tests {
             *self.0.borrow_mut() += 1;
             let n = *self.0.borrow();
             match name {
-                "Busy" => CallResult::without_answer("503"),
+                "Busy" => CallResult::unanswered("503"),
                 "Fail" => CallResult::failure("no such town"),
                 _ => CallResult::success(json!({"n": n, "given": arguments})),
             }

@@ -43,7 +43,7 @@ impl CallResult {
     }
 
     /// The result of an unanswered call.
-    pub fn without_answer(message: impl Into<String>) -> Self {
+    pub fn unanswered(message: impl Into<String>) -> Self {
         Self {
             is_unanswered: true,
             ..Self::failure(message)

@@ -251,7 +251,7 @@ impl<'a> Builder<'a> {
             } else {
                 self.is_cut = true;
             }
-            nullable(only_type(keywords), keywords)
+            convert_nullable(only_type(keywords), keywords)
         } else {
             self.open.push(resolved.pointer.clone());
             let schema = self.keywords(&resolved, keywords, level);
@@ -283,7 +283,7 @@ impl<'a> Builder<'a> {
             (_, target_schema) => target_schema,
         };
         // `nullable` also allows null; every other keyword next to the reference restricts values.
-        Ok(nullable(both, siblings))
+        Ok(convert_nullable(both, siblings))
     }
 
     fn keywords(
@@ -293,7 +293,7 @@ impl<'a> Builder<'a> {
         level: usize,
     ) -> Result<Value, BuildFailure> {
         let schema = self.plain_keywords(part, keywords, level)?;
-        Ok(nullable(schema, keywords))
+        Ok(convert_nullable(schema, keywords))
     }
 
     /// All keywords except `nullable`.
@@ -488,7 +488,7 @@ fn only_type(keywords: &Map<String, Value>) -> Value {
 }
 
 /// Converts OpenAPI 3.0's `nullable` to JSON Schema.
-fn nullable(schema: Value, keywords: &Map<String, Value>) -> Value {
+fn convert_nullable(schema: Value, keywords: &Map<String, Value>) -> Value {
     let is_nullable = keywords.get("nullable") == Some(&Value::Bool(true));
     let Value::Object(mut schema) = schema else {
         return schema;

@@ -174,7 +174,7 @@ impl HttpExecutor {
             Ok(reply) => Ok(self.result(&name, &method, reply)),
             Err(CallFailure::Refused(reason)) => Err(format!("{name}: {reason}")),
             Err(CallFailure::Unanswered(reason)) => {
-                Ok(CallResult::without_answer(format!("{name}: {reason}")))
+                Ok(CallResult::unanswered(format!("{name}: {reason}")))
             }
         }
     }

@@ -41,7 +41,7 @@ pub enum HttpConfigError {
 
     /// The environment variable of a header or a key is not set.
     #[error(
-        "{needed_by} needs the environment variable {variable}, which is not set or empty; set it"
+        "{needed_by} needs the environment variable {variable}, which is unset or empty; set it"
     )]
     MissingVariable {
         /// The option, such as `headers.X-Api-Key`.

@@ -242,7 +242,7 @@ mod tests {
                 "NO_SUCH",
                 "headers.X-Key needs the environment variable NO_SUCH",
             ),
-            ("X-Key", "EMPTY", "EMPTY, which is not set or empty"),
+            ("X-Key", "EMPTY", "EMPTY, which is unset or empty"),
             (
                 "X-Key",
                 "BROKEN",

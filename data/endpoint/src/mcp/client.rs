@@ -182,7 +182,7 @@ impl McpClient {
             reason: "returns no protocolVersion in its reply to initialize".to_owned(),
         })?;
         if !REVISIONS.contains(&revision) {
-            return Err(McpError::OtherRevision {
+            return Err(McpError::UnsupportedRevision {
                 theirs: excerpt(revision),
                 ours: REVISIONS.join(", "),
             });

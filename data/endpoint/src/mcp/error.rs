@@ -15,7 +15,7 @@ pub enum McpError {
 
     /// A required environment variable is not set.
     #[error(
-        "the MCP server needs the environment variable {variable}, which is not set or empty; set it"
+        "the MCP server needs the environment variable {variable}, which is unset or empty; set it"
     )]
     MissingVariable {
         /// The variable.
@@ -97,7 +97,7 @@ pub enum McpError {
 
     /// The server and this client share no revision of the protocol.
     #[error("the MCP server uses revision {theirs:?} of the protocol; this client supports {ours}")]
-    OtherRevision {
+    UnsupportedRevision {
         /// The server's revision.
         theirs: String,
         /// The supported revisions, comma-separated.

@@ -94,7 +94,7 @@ impl McpExecutor {
                 McpError::Refused { .. } | McpError::TooLarge { .. } => {
                     CallResult::failure(message)
                 }
-                _ => CallResult::without_answer(message),
+                _ => CallResult::unanswered(message),
             }
         };
         if self.client.has_ended() {

@@ -158,7 +158,7 @@ impl ToolBenchExecutor {
                 Ok(None) => {}
                 Err(message) => {
                     self.fault = Some(message.clone());
-                    return CallResult::without_answer(message);
+                    return CallResult::unanswered(message);
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Server {
             Ok(reply) => reply,
             Err(fault) => {
                 let fault = self.redactor.redact(fault.to_string());
-                return CallResult::without_answer(format!("{name}: {fault}"));
+                return CallResult::unanswered(format!("{name}: {fault}"));
             }
         };
         let body = String::from_utf8_lossy(&reply.body).into_owned();

@@ -77,7 +77,7 @@ impl<'s> Document<'s> {
         [location.resource, self.root]
             .into_iter()
             .find(|value| is_named(value))
-            .or_else(|| first(self.root, &|value| is_named(value)))
+            .or_else(|| find_first(self.root, &|value| is_named(value)))
     }
 
     /// The target of a pointer and its enclosing resource.
@@ -102,12 +102,12 @@ impl<'s> Document<'s> {
             let fields = value.as_object();
             fields.is_some_and(|fields| self.draft.has_anchor(fields, name))
         };
-        first(resource, &is_it).map(|value| (value, resource))
+        find_first(resource, &is_it).map(|value| (value, resource))
     }
 }
 
 /// The first value, from the root, for which `is_it` returns true.
-fn first<'s>(root: &'s Value, is_it: &dyn Fn(&Value) -> bool) -> Option<&'s Value> {
+fn find_first<'s>(root: &'s Value, is_it: &dyn Fn(&Value) -> bool) -> Option<&'s Value> {
     let mut queue = vec![root];
     while let Some(value) = queue.pop() {
         if is_it(value) {

@@ -306,7 +306,7 @@ impl Writer<'_> {
         frame: &Frame,
         text: &str,
     ) -> Result<Option<SymIdx>, GrammarError> {
-        match vocabulary.special(text) {
+        match vocabulary.special_token_id(text) {
             Some(id) if frame.uses_special_tokens() => {
                 let lexeme = self
                     .lexer

@@ -284,11 +284,11 @@ impl Hub {
             Err(Failure::RefusedReply(_)) => return Ok(Some(KeptCard::Unread)),
             Err(failure) => return Err(self.client.explain(failure, subject, report)),
         };
-        let is_same = || {
+        let equals_own_card = || {
             let own_file = regular_file::read(&own_file.path, REGULAR_BYTES);
             own_file.is_ok_and(|own_file| own_file == card)
         };
-        let is_replaced = card::is_unedited(&card) || is_same();
+        let is_replaced = card::is_unedited(&card) || equals_own_card();
         Ok((!is_replaced).then_some(KeptCard::OfOthers))
     }
 

@@ -40,7 +40,7 @@ pub enum NumberError {
     #[error("the function has no real value for this argument")]
     Domain,
     /// `TypeError`: an integer was expected.
-    #[error("an integer was expected")]
+    #[error("expected an integer")]
     NotInteger,
 }
 
@@ -190,7 +190,7 @@ impl Number {
     /// # Errors
     ///
     /// - the divisor is zero, or the quotient of integers is beyond the range of a float
-    pub fn over(&self, other: &Self) -> Result<Self, NumberError> {
+    pub fn true_divide(&self, other: &Self) -> Result<Self, NumberError> {
         if other.is_zero() {
             return Err(NumberError::ZeroDivision);
         }

@@ -26,7 +26,7 @@ fn big(exponent: u32) -> Number {
 
 #[test]
 fn division_returns_the_nearest_float_even_for_large_integers() {
-    let third = big(400).over(&number("3"));
+    let third = big(400).true_divide(&number("3"));
     assert_eq!(repr_or_error(third), "Overflow");
     let rows = [
         (number("7"), number("2"), "3.5"),
@@ -51,16 +51,22 @@ fn division_returns_the_nearest_float_even_for_large_integers() {
     ];
     for (left, right, expected) in rows {
         assert_eq!(
-            repr_or_error(left.over(&right)),
+            repr_or_error(left.true_divide(&right)),
             expected,
             "{left:?} / {right:?}"
         );
     }
     // Half of the smallest float is a tie and rounds to zero; anything larger does not.
     let two_to = |exponent: u32| Number::Int(BigInt::from(2).pow(exponent));
-    assert_eq!(repr_or_error(number("1").over(&two_to(1074))), "5e-324");
-    assert_eq!(repr_or_error(number("1").over(&two_to(1075))), "0.0");
-    assert_eq!(repr_or_error(number("3").over(&two_to(1076))), "5e-324");
+    assert_eq!(
+        repr_or_error(number("1").true_divide(&two_to(1074))),
+        "5e-324"
+    );
+    assert_eq!(repr_or_error(number("1").true_divide(&two_to(1075))), "0.0");
+    assert_eq!(
+        repr_or_error(number("3").true_divide(&two_to(1076))),
+        "5e-324"
+    );
 }
 
 #[test]
@@ -317,7 +323,7 @@ proptest! {
 
     #[test]
     fn small_integers_divide_as_floats_do(left in -(1_i64 << 53)..1 << 53, right in 1_i64..1 << 53) {
-        let quotient = Number::from(left).over(&Number::from(right)).expect("a divisor");
+        let quotient = Number::from(left).true_divide(&Number::from(right)).expect("a divisor");
         prop_assert_eq!(quotient.to_float(), Ok(left as f64 / right as f64));
     }
 

@@ -4,8 +4,8 @@
 use tooltune_apis::{ApiCatalogue, ApiDocument};
 use tooltune_suites::SentenceEncoder;
 use tooltune_synth::graph::{
-    ApiTexts, DependencyGraph, NamedEdge, NamedGraph, OutputField, OutputText, ParameterText,
-    TextRule, n_complete_edges,
+    ApiDescriptions, DependencyGraph, NamedEdge, NamedGraph, OutputField, OutputText,
+    ParameterText, TextRule, n_complete_edges,
 };
 
 use super::items::ParsedApi;
@@ -52,7 +52,7 @@ pub(super) fn similar_edges(
         documents.push(document.clone());
     }
     let catalogue = ApiCatalogue::new(documents)?;
-    let graph = DependencyGraph::by_similarity(&texts, encoder, input.options.threshold)?;
+    let graph = DependencyGraph::from_similarity(&texts, encoder, input.options.threshold)?;
     let graph = NamedGraph::from_graph(graph, &catalogue);
     let mut edges: Vec<NamedEdge> = graph
         .graph()
@@ -92,9 +92,9 @@ pub(super) fn n_complete(catalogue: &ApiCatalogue) -> usize {
 }
 
 /// The model's descriptions, and the output fields of the schema if there is one.
-fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiTexts {
+fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiDescriptions {
     let mut outputs = match document.output_schema {
-        Some(_) => ApiTexts::from_document(document, FIELD_RULE).outputs,
+        Some(_) => ApiDescriptions::from_document(document, FIELD_RULE).outputs,
         None => Vec::new(),
     };
     // An API whose schema declares no output cannot fill a parameter, whatever its description is.
@@ -104,7 +104,7 @@ fn texts_of(api: &ParsedApi, document: &ApiDocument) -> ApiTexts {
     let inputs = document
         .parameters()
         .map(|parameter| api.meaning(&parameter.name).to_owned());
-    ApiTexts {
+    ApiDescriptions {
         name: document.call_name(),
         inputs: inputs.collect(),
         outputs,

@@ -401,7 +401,7 @@ fn write_splits(
         });
     }
     let splits = split(rows, input.catalogue, *shares, hold_out, *seed);
-    for (name, rows) in splits.by_name() {
+    for (name, rows) in splits.named_splits() {
         run.write_lines(&format!("{name}.jsonl"), rows)?;
     }
     let set = PairSet::from_trajectories(&splits.train, input.catalogue, Method::Global)?;

@@ -47,7 +47,7 @@ pub struct Splits {
 
 impl Splits {
     /// The splits by name.
-    pub fn by_name(&self) -> [(&'static str, &[Trajectory]); 4] {
+    pub fn named_splits(&self) -> [(&'static str, &[Trajectory]); 4] {
         [
             ("train", &self.train),
             ("dev", &self.dev),
@@ -212,7 +212,11 @@ mod tests {
         let shares = SplitShares::default();
         let splits = split(rows.clone(), &catalogue, shares, &[], 4);
         assert_eq!(split(rows.clone(), &catalogue, shares, &[], 4), splits);
-        let n_rows: usize = splits.by_name().iter().map(|(_, rows)| rows.len()).sum();
+        let n_rows: usize = splits
+            .named_splits()
+            .iter()
+            .map(|(_, rows)| rows.len())
+            .sum();
         assert_eq!(n_rows, 600);
         for (n, max_rows) in [
             (splits.dev.len(), 30),
@@ -228,7 +232,7 @@ mod tests {
         let tools = |rows: &[Trajectory]| -> BTreeSet<String> {
             units(rows, &catalogue, &[]).into_iter().flatten().collect()
         };
-        let named_splits = splits.by_name();
+        let named_splits = splits.named_splits();
         for (split_idx, (_, rows)) in named_splits.iter().enumerate() {
             for (_, others) in &named_splits[split_idx + 1..] {
                 assert!(sets(rows).is_disjoint(&sets(others)));
@@ -245,7 +249,7 @@ mod tests {
         let is_held_out = |call: &TrajectoryCall| {
             call.name.starts_with("RoomKey/") || call.name == named_splits[1]
         };
-        for (name, rows) in by_name.by_name() {
+        for (name, rows) in by_name.named_splits() {
             let mut unseen = rows.iter().map(|row| row.calls.iter().any(is_held_out));
             assert!(!rows.is_empty() && unseen.all(|unseen| unseen == (name == "test_unseen")));
         }

@@ -318,14 +318,14 @@ fn documents_become_trajectories_and_each_filter_raises_precision() {
     assert!(rows.iter().filter(|row| !row.facts.is_empty()).count() > rows.len() / 2);
     let n_rows: usize = data_set
         .splits
-        .by_name()
+        .named_splits()
         .iter()
         .map(|(_, rows)| rows.len())
         .sum();
     assert_eq!(n_rows, rows.len());
     assert_eq!(files[PAIRS_FILE].lines().count(), data_set.n_pairs);
     assert!(data_set.n_pairs > data_set.splits.train.len());
-    for (name, rows) in data_set.splits.by_name() {
+    for (name, rows) in data_set.splits.named_splits() {
         assert_eq!(files[&format!("{name}.jsonl")].lines().count(), rows.len());
     }
 

@@ -151,7 +151,7 @@ impl Journal {
         settings: &Map<String, Value>,
     ) -> Result<(Self, FileState), PipelineError> {
         let unreadable = PipelineError::io(&path, "read");
-        let file = regular_file::open_own_to_read(&path);
+        let file = regular_file::open_own_file_to_read(&path);
         let mut lines = BufReader::with_capacity(1 << 16, file.map_err(unreadable)?);
         let mut journal = Self::empty(path, settings);
         let mut line = Vec::new();
@@ -270,7 +270,7 @@ impl Journal {
     fn foreign_line_error(&self, number: usize, head: String) -> PipelineError {
         let path = self.path.clone();
         match head.is_empty() {
-            true => PipelineError::OtherSettings {
+            true => PipelineError::DifferentSettings {
                 path,
                 differences: format!("line {number} has other settings"),
             },
@@ -436,7 +436,7 @@ impl Journal {
 }
 
 fn exists(path: &Path) -> Result<bool, PipelineError> {
-    regular_file::is_own_there(path).map_err(PipelineError::io(path, "read"))
+    regular_file::own_file_exists(path).map_err(PipelineError::io(path, "read"))
 }
 
 fn refuse_other_settings(
@@ -462,7 +462,7 @@ fn refuse_other_settings(
     if differences.is_empty() {
         return Ok(());
     }
-    Err(PipelineError::OtherSettings {
+    Err(PipelineError::DifferentSettings {
         path: path.to_owned(),
         differences: differences.join("; "),
     })

@@ -27,7 +27,7 @@ pub(super) fn check(
     };
     StageResult::from_results(pairs.into_iter().map(|pair| {
         let id = pair.id.clone();
-        let row = validate(pair).and_then(|row| seen.is_new(row));
+        let row = validate(pair).and_then(|row| seen.check_new(row));
         row.map_err(|PairFault { reason, detail }| Dropped::new(&id, reason, excerpt(&detail)))
     }))
 }
@@ -113,7 +113,7 @@ struct SeenRows {
 }
 
 impl SeenRows {
-    fn is_new(&mut self, row: CheckedRow) -> Result<CheckedRow, PairFault> {
+    fn check_new(&mut self, row: CheckedRow) -> Result<CheckedRow, PairFault> {
         let text = text_key(&row.input_text);
         if self.shown.contains(&text) {
             return drop_with("the text is one of the demonstrations", row.input_text);

@@ -35,7 +35,7 @@ fn ranked_views(suite: &str, lines: &[Value]) -> Vec<SampleView> {
 }
 
 fn ranked_with(suite: &str, lines: &[Value], rows: &HashMap<&str, &Row>) -> Vec<SampleView> {
-    let info = SuiteInfo::named(suite).expect("a suite");
+    let info = SuiteInfo::from_name(suite).expect("a suite");
     let evaluation = RankedEvaluation {
         suite,
         result: "step 4",

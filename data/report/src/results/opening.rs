@@ -46,7 +46,9 @@ fn suite_opening(
         .collect::<Result<Vec<SuiteRead<'_>>, _>>()?;
     let blocks: Vec<(&Source, Block)> = reads
         .iter()
-        .filter_map(|suite_read| Some((&suite_read.source, without_text(suite_read.headline()?))))
+        .filter_map(|suite_read| {
+            Some((&suite_read.source, drop_text_values(suite_read.headline()?)))
+        })
         .collect();
     let blocks: Vec<(&Source, &Block)> = blocks
         .iter()
@@ -72,7 +74,7 @@ fn suite_opening(
 }
 
 /// The table without text values, because these cannot be compared.
-fn without_text(block: &Block) -> Block {
+fn drop_text_values(block: &Block) -> Block {
     let mut block = block.clone();
     if let Block::Metrics { measures, .. } = &mut block {
         measures.retain(|measure| match &measure.entry {

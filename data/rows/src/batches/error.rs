@@ -54,7 +54,7 @@ pub enum BatchError {
 
     /// A document does not fit into one pack; documents are never truncated to fit.
     #[error(
-        "example {example} has {n_tokens} tokens, but a pack has {max_length}; raise max_length or \
+        "example {example} has {n_tokens} tokens, but a pack can have {max_length}; raise max_length or \
          drop the example"
     )]
     LongerThanPack {

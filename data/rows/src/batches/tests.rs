@@ -365,7 +365,7 @@ fn a_document_longer_than_a_pack_is_an_error_that_names_it() {
         .with_ids(|idx| format!("train.jsonl:{}", idx + 1))
         .to_string();
     assert!(
-        message.contains("\"train.jsonl:2\" has 9 tokens, but a pack has 8"),
+        message.contains("\"train.jsonl:2\" has 9 tokens, but a pack can have 8"),
         "{message}"
     );
 }

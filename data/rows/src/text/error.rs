@@ -62,7 +62,7 @@ pub enum DataError {
 
     /// The mask names a kind of span that occurs in no row.
     #[error(
-        "`{setting}` names {span}, and none of the {n_rows} rows has one: arguments are found in \
+        "`{setting}` names {span}, but none of the {n_rows} rows has such a span: arguments are found in \
          `tool_calls` of messages and in goat rows, not in calls written as text in `content`; use \
          `tool_calls`, or delete the setting"
     )]
@@ -172,7 +172,7 @@ pub enum DataError {
     #[error(
         "the chat template leaves out the reasoning of message {message}, so the turn would be trained \
          without it; set data.chat_template to a template that renders it, or mask.on_lost_reasoning = \
-         \"keep\" to train only on turns that keep theirs, or remove the reasoning from the row"
+         \"keep\" to train only on turns that keep their reasoning, or remove the reasoning from the row"
     )]
     ReasoningNotRendered {
         /// Index of the assistant message.
@@ -303,7 +303,7 @@ pub enum DataError {
     #[error(
         "message {message} contains the stop token {token:?} after {before:?}: generation would \
          end there and never reach the rest; remove the token from the row, or, if the chat \
-         template writes it, use a template that ends a turn once"
+         template writes it, use a template that writes it only at the end of a turn"
     )]
     StopTokenInside {
         /// Index of the assistant message.

@@ -156,7 +156,7 @@ pub fn inspect_row(
             without_reasoning: rendered.without_reasoning.clone(),
             system: InspectedSystem::new(&row.conversation, template),
             without_bos: {
-                let prefix = &tokenizer.added().before;
+                let prefix = &tokenizer.added_tokens().before;
                 let lacks = !encoded.ids.starts_with(prefix);
                 lacks.then(|| tokenizer.spell_tokens(prefix))
             },

@@ -443,7 +443,7 @@ impl<'a> ReportBuilder<'a> {
     ///
     /// - the mask names an unknown kind of span
     pub fn new(tokenizer: &'a Tokenizer, options: &'a PrepareOptions) -> Result<Self, DataError> {
-        let prefix = &tokenizer.added().before;
+        let prefix = &tokenizer.added_tokens().before;
         let mut report = PrepareReport::default();
         report.without_bos.tokens = tokenizer.spell_tokens(prefix);
         Ok(Self {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tooltune_json::faults::excerpt;
-use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_for};
+use tooltune_template::{RenderedText, Span, SpanKind, Turn, built_in_templates_for};
 
 use super::error::DataError;
 use super::mask::{MaskConfig, Straddle, TrainOn};
@@ -160,14 +160,14 @@ impl<'a> Supervisor<'a> {
         supervision: &mut Supervision,
     ) -> Result<(), DataError> {
         let token = touching.token;
-        let outside = supervision.weights[token];
+        let current_weight = supervision.weights[token];
         if !touching.is_inside {
             supervision.straddling.insert(token);
         }
         supervision.weights[token] = match (touching.is_inside, self.mask.straddle) {
             (true, _) => weight,
-            (false, Straddle::Mask) => weight.min(outside),
-            (false, Straddle::Train) => weight.max(outside),
+            (false, Straddle::Mask) => weight.min(current_weight),
+            (false, Straddle::Train) => weight.max(current_weight),
             (false, Straddle::Error) => {
                 return Err(DataError::Straddles {
                     token: self.token_text(token).to_owned(),
@@ -240,7 +240,7 @@ impl<'a> Supervisor<'a> {
         let is_written = stop_tokens.iter().any(|token| after.contains(token));
         let built_in = match is_written {
             true => Vec::new(),
-            false => built_in_for(
+            false => built_in_templates_for(
                 |token| self.tokenizer.token_to_id(token).is_some(),
                 |token| stop_tokens.iter().any(|stop| stop == token),
             ),

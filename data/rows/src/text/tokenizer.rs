@@ -4,7 +4,7 @@
 //! template, as in transformers 5.23: `apply_chat_template(tokenize=True)` calls the tokenizer with
 //! `add_special_tokens=False`. The file's post-processor, truncation and padding are disabled,
 //! because they add tokens, truncate text, and trim the byte offsets that spans are matched with.
-//! The tokens that the post-processor adds to plain text are available as [`Tokenizer::added`].
+//! The tokens that the post-processor adds to plain text are available as [`Tokenizer::added_tokens`].
 //! BPE-dropout (`model.dropout`) is also disabled, because it makes encoding random.
 
 use std::fmt;
@@ -122,7 +122,7 @@ impl Tokenizer {
 
     /// The tokens that the tokenizer adds around plain text, but not around the output of a chat
     /// template.
-    pub fn added(&self) -> &AddedTokens {
+    pub fn added_tokens(&self) -> &AddedTokens {
         &self.added
     }
 

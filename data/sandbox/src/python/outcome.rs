@@ -61,7 +61,7 @@ pub enum Failure {
     },
 
     /// The code ended its process instead of returning a value.
-    #[error("the code ended its process with {code}")]
+    #[error("the code ended its process (SystemExit: {code})")]
     Left {
         /// The exit code, as text.
         code: String,

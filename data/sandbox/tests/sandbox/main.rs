@@ -74,7 +74,7 @@ fn trials() -> Vec<Trial> {
                 arguments: Vec::new(),
             };
             let refusal = Sandbox::new(launcher, requirement);
-            assert!(matches!(refusal, Err(SandboxError::OtherSystem)));
+            assert!(matches!(refusal, Err(SandboxError::UnsupportedSystem)));
         }
         Ok(())
     })]

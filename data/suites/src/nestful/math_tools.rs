@@ -209,11 +209,11 @@ static TOOLS: &[MathTool] = &[
     binary("add", &["arg_0", "arg_1"], Number::plus),
     binary("subtract", &["arg_0", "arg_1"], Number::minus),
     binary("multiply", &["arg_0", "arg_1"], Number::times),
-    binary("divide", &["arg_0", "arg_1"], Number::over),
+    binary("divide", &["arg_0", "arg_1"], Number::true_divide),
     binary("power", &["base", "exponent"], Number::to_the),
     binary("remainder", &["a", "b"], Number::modulo),
     binary("reminder", &["a", "b"], Number::modulo),
-    unary("inverse", &["number"], |x| from_integer(1).over(x)),
+    unary("inverse", &["number"], |x| from_integer(1).true_divide(x)),
     unary("negate", &["number"], |x| Ok(x.negated())),
     unary("negate_prob", &["prob"], |p| from_integer(1).minus(p)),
     unary("floor", &["x"], |x| x.floor().map(Number::Int)),
@@ -236,7 +236,7 @@ static TOOLS: &[MathTool] = &[
     }),
     extreme_tool("max_number", std::cmp::Ordering::Greater),
     extreme_tool("min_number", std::cmp::Ordering::Less),
-    binary("speed", &["distance", "time"], Number::over),
+    binary("speed", &["distance", "time"], Number::true_divide),
     binary("rectangle_area", &["length", "width"], Number::times),
     binary("rectangle_perimeter", &["length", "width"], |l, w| {
         from_integer(2).times(&l.plus(w)?)
@@ -246,7 +246,7 @@ static TOOLS: &[MathTool] = &[
         from_integer(4).times(s)
     }),
     unary("square_edge_by_perimeter", &["perimeter"], |p| {
-        p.over(&from_integer(4))
+        p.true_divide(&from_integer(4))
     }),
     binary("triangle_area", &["base", "height"], |b, h| {
         from_float(0.5).times(b)?.times(h)
@@ -325,7 +325,8 @@ fn cube_root(volume: &Number) -> NumberResult {
 /// `int(math.log(x, base))`, which truncates instead of rounding. The base-10 logarithm of 1000 is
 /// therefore 2.
 fn logarithm(number: &Number, base: &Number) -> NumberResult {
-    let quotient = Number::Float(natural_log(number)?).over(&Number::Float(natural_log(base)?))?;
+    let quotient =
+        Number::Float(natural_log(number)?).true_divide(&Number::Float(natural_log(base)?))?;
     quotient.truncated().map(Number::Int)
 }
 
@@ -340,7 +341,7 @@ fn natural_log(number: &Number) -> Result<f64, NumberError> {
             Err(_) => {
                 let n_bits = integer.bits();
                 let scale = Number::Int(BigInt::from(1) << n_bits);
-                let mantissa = number.over(&scale)?.to_float()?;
+                let mantissa = number.true_divide(&scale)?.to_float()?;
                 Ok(mantissa.ln() + 2.0_f64.ln() * n_bits as f64)
             }
         },

@@ -147,7 +147,7 @@ fn score(input: &PyValue, path: &str, tools: &dyn ToolRunner) -> Result<SampleSc
         gold_answer: input_field(input, path, "gold_answer")?.clone(),
     };
     let parser = text(input, path, "parser")?;
-    let parser = Parser::named(parser).ok_or_else(|| LineError::WrongType {
+    let parser = Parser::from_name(parser).ok_or_else(|| LineError::WrongType {
         field: format!("{path}parser"),
         expected: PARSERS,
     })?;

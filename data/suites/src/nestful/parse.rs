@@ -56,7 +56,7 @@ impl Parser {
     ];
 
     /// The parser with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let mut parsers = Self::ALL.into_iter();
         parsers.find_map(|(parser_name, parser)| (parser_name == name).then_some(parser))
     }

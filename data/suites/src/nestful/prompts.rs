@@ -220,7 +220,7 @@ pub fn parser_of_family(family: &str) -> Parser {
     ];
     let lower = family.to_lowercase();
     let model = || MODELS.into_iter().find(|(part, _)| lower.contains(part));
-    Parser::named(family)
+    Parser::from_name(family)
         .or_else(|| model().map(|(_, parser)| parser))
         .unwrap_or(Parser::JsonList)
 }

@@ -30,7 +30,7 @@ impl Outside {
         &self.encoders
     }
 
-    pub(super) fn other<T: Any>(&self) -> Option<&T> {
+    pub(super) fn resource<T: Any>(&self) -> Option<&T> {
         self.others.get(&TypeId::of::<T>())?.downcast_ref()
     }
 }

@@ -142,7 +142,7 @@ impl<'l> Request<'l> {
 
     /// The resource of this type, if [`Outside::with`] added one.
     pub fn outside<T: Any>(&self) -> Option<&'l T> {
-        self.outside.other()
+        self.outside.resource()
     }
 
     fn place_of(&self, name: &str) -> Option<&Fields<'l>> {

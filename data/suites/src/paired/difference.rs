@@ -50,7 +50,7 @@ fn resampled_differences(pairs: &[Pair], is_plain: bool, options: PairedOptions)
         return means.into_iter().map(|[mean]| mean).collect();
     }
     let sums = |pair: &Pair| {
-        let ([a, b], [c, d]) = (pair.before(), pair.after());
+        let ([a, b], [c, d]) = (pair.weighted_before(), pair.weighted_after());
         [a, b, c, d]
     };
     let rows: Vec<[f64; 4]> = pairs.iter().map(sums).collect();
@@ -99,7 +99,7 @@ fn few_pairs_interval(pairs: &[Pair], observed: f64, is_plain: bool) -> Estimate
             .collect();
         SystemRatio::new(&rows)
     };
-    let (first_side, second_side) = (side(Pair::before), side(Pair::after));
+    let (first_side, second_side) = (side(Pair::weighted_before), side(Pair::weighted_after));
     let intervals = first_side
         .estimate
         .interval()

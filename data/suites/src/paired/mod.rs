@@ -107,7 +107,7 @@ pub enum PairedError {
     NoSamples,
     /// No sample of a set has a weight, so its mean is undefined.
     #[error(
-        "all weights of the {set} scores are 0; provide at least one sample with a positive weight"
+        "all weights in the {set} set of scores are 0; provide at least one sample with a positive weight"
     )]
     NothingCounts {
         /// `first` or `second`.
@@ -117,7 +117,7 @@ pub enum PairedError {
     #[error("n_resamples is 0; set it to at least 1, preferably 1000 or more")]
     NoResamples,
     /// A sample occurs more than once in a set.
-    #[error("the {set} scores contain {id:?} more than once; provide one score per sample")]
+    #[error("the {set} set of scores has {id:?} more than once; provide one score per sample")]
     Repeated {
         /// `first` or `second`.
         set: &'static str,
@@ -126,7 +126,7 @@ pub enum PairedError {
     },
     /// A score is NaN or infinite.
     #[error(
-        "the {set} score of {id:?} is {score}; provide a finite number, or remove the sample from both sets"
+        "the score of {id:?} in the {set} set is {score}; provide a finite number, or remove the sample from both sets"
     )]
     NotFinite {
         /// `first` or `second`.
@@ -138,9 +138,9 @@ pub enum PairedError {
     },
     /// The sets contain different samples.
     #[error(
-        "{n} samples are only in the {present} scores ({ids}); score both systems on the same rows, or keep only the samples that both have"
+        "{n} samples are only in the {present} set of scores ({ids}); score both systems on the same rows, or keep only the samples that both have"
     )]
-    OtherSamples {
+    DifferentSamples {
         /// The set that contains them: `first` or `second`.
         present: &'static str,
         /// Number of samples that are in only one set.
@@ -185,8 +185,8 @@ pub fn compare_pairs(
     if pairs.is_empty() {
         return Err(PairedError::NoSamples);
     }
-    let first_scores = mean("first", &pairs, Pair::before)?;
-    let second_scores = mean("second", &pairs, Pair::after)?;
+    let first_scores = mean("first", &pairs, Pair::weighted_before)?;
+    let second_scores = mean("second", &pairs, Pair::weighted_after)?;
     let p = p_value(&pairs, options);
     let flipped = |is: fn(f64) -> bool| -> Vec<Flip> {
         let both = pairs
@@ -217,13 +217,13 @@ struct Pair {
 
 impl Pair {
     /// Weighted score and weight of the first system.
-    fn before(&self) -> [f64; 2] {
+    fn weighted_before(&self) -> [f64; 2] {
         let weight = self.weights[0];
         [self.flip.before * weight, weight]
     }
 
     /// Weighted score and weight of the second system.
-    fn after(&self) -> [f64; 2] {
+    fn weighted_after(&self) -> [f64; 2] {
         let weight = self.weights[1];
         [self.flip.after * weight, weight]
     }
@@ -328,7 +328,7 @@ fn same_samples(
     } else {
         ""
     };
-    Err(PairedError::OtherSamples {
+    Err(PairedError::DifferentSamples {
         present,
         n: missing.len(),
         ids: quoted.join(", ") + suffix,

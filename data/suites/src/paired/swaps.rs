@@ -204,7 +204,7 @@ fn sampled_p_value(n_reaching: usize, options: PairedOptions, n_differing: usize
 /// The p value for ratios whose weights differ between the systems, such as turns weighted by the
 /// number of calls that each system made.
 fn ratio_p_value(pairs: &[Pair], options: PairedOptions) -> f64 {
-    let both = |pair: &Pair| [pair.before(), pair.after()];
+    let both = |pair: &Pair| [pair.weighted_before(), pair.weighted_after()];
     let differs = |pair: &&[[f64; 2]; 2]| pair[0] != pair[1];
     let all_pairs: Vec<[[f64; 2]; 2]> = pairs.iter().map(both).collect();
     let differing_pairs: Vec<&[[f64; 2]; 2]> = all_pairs.iter().filter(differs).collect();

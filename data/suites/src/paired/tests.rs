@@ -265,18 +265,20 @@ fn unpairable_samples_are_refused_with_their_ids() {
     };
     assert_eq!(
         refusal(&scores(&[1.0; 6]), &scores(&[1.0])),
-        "5 samples are only in the first scores (\"row:1\", \"row:2\", \"row:3\", ...); score \
+        "5 samples are only in the first set of scores (\"row:1\", \"row:2\", \"row:3\", ...); score \
          both systems on the same rows, or keep only the samples that both have"
     );
-    assert!(refusal(&[], &scores(&[1.0])).starts_with("1 samples are only in the second scores"));
+    assert!(
+        refusal(&[], &scores(&[1.0])).starts_with("1 samples are only in the second set of scores")
+    );
     let duplicated = [scores(&[1.0]), scores(&[0.0])].concat();
     assert_eq!(
         refusal(&scores(&[1.0]), &duplicated),
-        "the second scores contain \"row:0\" more than once; provide one score per sample"
+        "the second set of scores has \"row:0\" more than once; provide one score per sample"
     );
     assert!(
         refusal(&scores(&[f64::NAN]), &scores(&[1.0]))
-            .starts_with("the first score of \"row:0\" is NaN;")
+            .starts_with("the score of \"row:0\" in the first set is NaN;")
     );
     assert!(refusal(&[], &[]).starts_with("no samples to compare"));
     let options = PairedOptions {

@@ -350,7 +350,7 @@ fn a_metrics_file_names_its_suite() {
 #[test]
 fn line_parts_are_found_by_the_fields_of_their_kind() {
     let part = |suite: &str, line: &Value| {
-        let form = SuiteInfo::named(suite).expect("a suite").form_of(line);
+        let form = SuiteInfo::from_name(suite).expect("a suite").form_of(line);
         let fields = form.expect("a kind of lines").fields;
         let text = |names: &[&str]| {
             LineFields::first_value(names, line)

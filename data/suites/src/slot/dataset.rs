@@ -140,8 +140,8 @@ fn summary(scores: &[RowScore], overall: Metrics<Estimate>, complexities: &[f64]
     DatasetScore {
         n: scores.len(),
         overall,
-        by_depth: by_depth(scores),
-        by_complexity: by_complexity(scores, complexities),
+        by_depth: scores_by_depth(scores),
+        by_complexity: scores_by_complexity(scores, complexities),
         violations: violations(scores),
         n_broken_formats: scores
             .iter()
@@ -150,7 +150,7 @@ fn summary(scores: &[RowScore], overall: Metrics<Estimate>, complexities: &[f64]
     }
 }
 
-fn by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
+fn scores_by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
     let depths = scores.iter().map(|score| (score.gold_depth, score));
     let group = |(depth, members): (usize, Vec<&RowScore>)| DepthScore {
         depth,
@@ -164,7 +164,7 @@ fn by_depth(scores: &[RowScore]) -> Vec<DepthScore> {
 ///
 /// Rows of equal complexity are in the same third, so the result does not depend on the row order.
 /// A third without rows is omitted.
-fn by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexityScore> {
+fn scores_by_complexity(scores: &[RowScore], complexities: &[f64]) -> Vec<ComplexityScore> {
     let cuts = tercile_cuts(complexities);
     let third = |complexity: &f64| cuts.iter().filter(|cut| complexity > *cut).count();
     let rows = complexities.iter().zip(scores);

@@ -61,7 +61,7 @@ impl AnswerMetric {
     }
 
     /// Looks a metric up by name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 }

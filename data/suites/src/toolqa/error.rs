@@ -46,7 +46,7 @@ pub enum ToolQaError {
     #[error(
         "{place}: endpoint is {found:?}, but its response {id:?} has {endpoint:?}; correct one of them"
     )]
-    OtherEndpoint {
+    EndpointDiffers {
         /// `file:line` of the question.
         place: String,
         /// Id of the response.
@@ -95,7 +95,7 @@ pub enum ToolQaError {
     /// Questions without a prediction.
     #[error(
         "{n_missing} of {n} questions have no prediction, the first is {uid:?}; \
-         write the prediction null for a model without output"
+         if the model wrote nothing for a question, write the prediction null"
     )]
     MissingPredictions {
         /// The first question without a prediction.
@@ -107,11 +107,13 @@ pub enum ToolQaError {
     },
 
     /// No question has an output.
-    #[error("no question has an answer or a model output; provide at least one to report")]
+    #[error("no question has a model output, so there is nothing to report; add predictions")]
     NoSamples,
 
     /// The output is code, but there is no code runner.
-    #[error("the setting {setting} requires running code; allow it, or score another setting")]
+    #[error(
+        "the setting {setting} requires running code; set eval.toolqa.run_code = true, or score another setting"
+    )]
     NoRunner {
         /// Name of the setting.
         setting: &'static str,

@@ -122,7 +122,7 @@ impl From<ToolQaError> for LineError {
 }
 
 fn metric(fields: &Fields<'_>) -> Result<AnswerMetric, LineError> {
-    let named_metric = AnswerMetric::named(fields.text("metric")?);
+    let named_metric = AnswerMetric::from_name(fields.text("metric")?);
     named_metric.ok_or_else(|| fields.wrong_type("metric", METRICS))
 }
 

@@ -234,7 +234,7 @@ fn response_of(
         });
     };
     if response.endpoint != endpoint {
-        return Err(ToolQaError::OtherEndpoint {
+        return Err(ToolQaError::EndpointDiffers {
             place: location.to_owned(),
             id: id.to_owned(),
             found: endpoint.to_owned(),

@@ -53,7 +53,7 @@ impl Setting {
     }
 
     /// Looks a setting up by name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.name() == name)
     }
 

@@ -64,17 +64,17 @@ fn question_statistics(rows: &[ToolQaRow], count_tokens: TokenCount<'_>) -> File
         Some(GroupStatistics {
             name: endpoint.to_owned(),
             measure: summarise("response_characters", lengths.collect())?,
-            counts: by_type(&rows),
+            counts: counts_by_type(&rows),
         })
     });
     FileStatistics {
         groups: groups.collect(),
-        counts: by_type(&rows.iter().collect::<Vec<_>>()),
+        counts: counts_by_type(&rows.iter().collect::<Vec<_>>()),
         measures: measures.statistics(),
     }
 }
 
-fn by_type(rows: &[&ToolQaRow]) -> Vec<Count> {
+fn counts_by_type(rows: &[&ToolQaRow]) -> Vec<Count> {
     let mut counts = vec![Count::new("questions", rows.len())];
     counts.extend(TaskType::ALL.map(|task_type| {
         let of_type = rows.iter().filter(|row| row.task_type == task_type);

@@ -51,7 +51,7 @@ pub(super) enum Values {
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameter {
     pub(super) name: String,
-    #[serde(deserialize_with = "kinds::by_name")]
+    #[serde(deserialize_with = "kinds::deserialize_by_name")]
     pub(super) kind: &'static Kind,
     pub(super) description: String,
     /// Present for optional parameters.
@@ -136,7 +136,7 @@ pub(super) enum By {
 #[serde(deny_unknown_fields)]
 pub(super) struct Field {
     pub(super) column: String,
-    #[serde(deserialize_with = "kinds::by_name")]
+    #[serde(deserialize_with = "kinds::deserialize_by_name")]
     pub(super) kind: &'static Kind,
     /// Phrases for the value, with the API's parameters in braces. For a list, `{pick}` is an
     /// adjective of the selected row.

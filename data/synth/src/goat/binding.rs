@@ -89,7 +89,7 @@ fn draw_edges(catalogue: &Catalogue, set: &[usize], random: &mut SeededRandom) -
     random.shuffle(&mut order);
     let mut edges = Vec::new();
     for (position, &target) in order.iter().enumerate() {
-        for parameter in catalogue.entry(target).required() {
+        for parameter in catalogue.entry(target).required_parameters() {
             let candidates: Vec<Edge> = catalogue
                 .edges()
                 .iter()

@@ -23,7 +23,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The required parameters, in table order.
-    pub(super) fn required(&self) -> impl Iterator<Item = &'static Parameter> {
+    pub(super) fn required_parameters(&self) -> impl Iterator<Item = &'static Parameter> {
         self.api.parameters.iter().filter(|p| p.is_required())
     }
 
@@ -143,7 +143,7 @@ fn edges_between(entries: &[Entry]) -> Vec<Edge> {
             if source == target {
                 continue;
             }
-            for parameter in to.required() {
+            for parameter in to.required_parameters() {
                 let fits = |field: &&Field| field.kind.name == parameter.kind.name;
                 let candidates = from.api.fields.iter().filter(fits);
                 edges.extend(candidates.map(|field| Edge {

@@ -21,9 +21,9 @@ pub(super) enum RowProblem {
     Unstated(String),
     #[error("the response does not state the fact {0}")]
     NoFact(String),
-    #[error("the query has {0} characters")]
+    #[error("the query has {0} characters; the limit is {MAX_QUERY_CHARS}")]
     LongQuery(usize),
-    #[error("the response has {0} characters")]
+    #[error("the response has {0} characters; the limit is {MAX_RESPONSE_CHARS}")]
     LongResponse(usize),
 }
 

@@ -28,7 +28,9 @@ pub(super) static KINDS: LazyLock<Kinds> = LazyLock::new(|| FILE.read());
 /// # Errors
 ///
 /// No kind has this name.
-pub(super) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<&'static Kind, D::Error> {
+pub(super) fn deserialize_by_name<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<&'static Kind, D::Error> {
     let name = String::deserialize(from)?;
     let mut kinds = KINDS.kinds.iter();
     let kind_by_name = kinds.find(|kind| kind.name == name);

@@ -93,7 +93,7 @@ pub(super) fn write_texts(
     let sub_queries = calls.iter().zip(&names).map(|(call, names)| {
         let api = catalogue.entry(call.api_idx).api;
         let request = fill_names(pick(&api.sub_queries, random).as_str(), names);
-        with_restrictions(&request, call, random)
+        add_optional_arguments(&request, call, random)
     });
     let sub_queries = sub_queries.collect();
     let mut aims = Vec::new();
@@ -150,7 +150,7 @@ fn fill_names(template: &str, names: &Names) -> String {
 }
 
 /// Adds the optional arguments to a request, before its final punctuation mark if it has one.
-fn with_restrictions(request: &str, call: &BoundCall, random: &mut SeededRandom) -> String {
+fn add_optional_arguments(request: &str, call: &BoundCall, random: &mut SeededRandom) -> String {
     let (body, final_stop) = match request.strip_suffix('.') {
         Some(body) => (body, "."),
         None => (request, ""),
@@ -188,7 +188,7 @@ impl Aim {
             .then(|| capitalise(&fill_names(pick(&aspect.questions, random).as_str(), names)));
         let noun = fill_names(pick(&aspect.nouns, random).as_str(), names);
         Self {
-            noun: with_restrictions(&noun, call, random),
+            noun: add_optional_arguments(&noun, call, random),
             question,
             names: names.values().cloned().collect(),
         }

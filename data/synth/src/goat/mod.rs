@@ -110,7 +110,7 @@ impl GoatSynthOptions {
 #[non_exhaustive]
 pub enum GoatSynthError {
     /// `max_calls` is out of range.
-    #[error("max_calls is {0}; set it to 1 to {GREATEST_MAX_CALLS}")]
+    #[error("max_calls is {0}; set it to a number from 1 to {GREATEST_MAX_CALLS}")]
     MaxCalls(usize),
     /// The split has fewer distinct rows than requested.
     #[error(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::GraphError;
-use super::similarity::ApiTexts;
+use super::similarity::ApiDescriptions;
 
 /// Maximum number of edges. A hundred million would need a gigabyte.
 pub const MAX_EDGES: usize = 20_000_000;
@@ -21,7 +21,7 @@ pub struct Edge {
 
 /// The evidence for an edge.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ground<'a> {
+pub struct EdgeEvidence<'a> {
     /// Cosine similarity of the descriptions of output and parameter.
     pub score: f32,
     /// Path of the output field that fills the parameter, such as `results[].id`; empty if the
@@ -31,7 +31,7 @@ pub struct Ground<'a> {
 
 /// Evidence whose field is stored as an index, because many edges share a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct StoredGround {
+struct StoredEvidence {
     score: f32,
     field: u32,
 }
@@ -42,7 +42,7 @@ pub struct DependencyGraph {
     names: Vec<String>,
     edges: Vec<Edge>,
     /// Evidence of each edge, if known, in edge order.
-    grounds: Vec<Option<StoredGround>>,
+    evidence: Vec<Option<StoredEvidence>>,
     fields: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl DependencyGraph {
     /// - an edge is out of range, or connects an API to itself
     pub fn new(apis: &[(String, usize)], edges: &[Edge]) -> Result<Self, GraphError> {
         let edges = edges.iter().map(|edge| (*edge, None));
-        Self::with_grounds(apis, &edges.collect::<Vec<_>>())
+        Self::with_evidence(apis, &edges.collect::<Vec<_>>())
     }
 
     /// Like [`DependencyGraph::new`], with the evidence of each edge if known. If an edge is
@@ -66,9 +66,9 @@ impl DependencyGraph {
     /// # Errors
     ///
     /// As for [`DependencyGraph::new`].
-    pub fn with_grounds(
+    pub fn with_evidence(
         apis: &[(String, usize)],
-        edges: &[(Edge, Option<Ground<'_>>)],
+        edges: &[(Edge, Option<EdgeEvidence<'_>>)],
     ) -> Result<Self, GraphError> {
         let mut distinct = BTreeSet::new();
         if let Some((name, _)) = apis.iter().find(|(name, _)| !distinct.insert(name)) {
@@ -91,21 +91,21 @@ impl DependencyGraph {
             });
         }
         let mut fields = Fields::default();
-        let mut edges_with_grounds: Vec<(Edge, Option<StoredGround>)> =
+        let mut edges_with_evidence: Vec<(Edge, Option<StoredEvidence>)> =
             Vec::with_capacity(edges.len());
-        for (edge, ground) in edges {
-            let ground = ground
-                .map(|ground| fields.store_ground(ground))
+        for (edge, evidence) in edges {
+            let evidence = evidence
+                .map(|evidence| fields.store_evidence(evidence))
                 .transpose()?;
-            edges_with_grounds.push((*edge, ground));
+            edges_with_evidence.push((*edge, evidence));
         }
-        edges_with_grounds.sort_by_key(|(edge, _)| *edge);
-        edges_with_grounds.dedup_by_key(|(edge, _)| *edge);
-        let (edges, grounds) = edges_with_grounds.into_iter().unzip();
+        edges_with_evidence.sort_by_key(|(edge, _)| *edge);
+        edges_with_evidence.dedup_by_key(|(edge, _)| *edge);
+        let (edges, evidence) = edges_with_evidence.into_iter().unzip();
         Ok(Self {
             names: apis.iter().map(|(name, _)| name.clone()).collect(),
             edges,
-            grounds,
+            evidence,
             fields: fields.names,
         })
     }
@@ -116,12 +116,12 @@ impl DependencyGraph {
     /// # Errors
     ///
     /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges. The similarity
-    /// filter ([`DependencyGraph::by_similarity`]) does not build this graph.
+    /// filter ([`DependencyGraph::from_similarity`]) does not build this graph.
     ///
     /// # Source
     ///
     /// GOAT, section 3.1.1: graph initialization.
-    pub fn complete_graph(apis: &[ApiTexts]) -> Result<Self, GraphError> {
+    pub fn complete_graph(apis: &[ApiDescriptions]) -> Result<Self, GraphError> {
         let sizes: Vec<usize> = apis.iter().map(|api| api.inputs.len()).collect();
         if n_complete_edges(&sizes) > MAX_EDGES as u128 {
             return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
@@ -131,23 +131,23 @@ impl DependencyGraph {
     }
 
     pub(super) fn from_texts(
-        apis: &[ApiTexts],
-        edges: &[(Edge, Option<Ground<'_>>)],
+        apis: &[ApiDescriptions],
+        edges: &[(Edge, Option<EdgeEvidence<'_>>)],
     ) -> Result<Self, GraphError> {
         let apis: Vec<(String, usize)> = apis
             .iter()
             .map(|api| (api.name.clone(), api.inputs.len()))
             .collect();
-        Self::with_grounds(&apis, edges)
+        Self::with_evidence(&apis, edges)
     }
 
     /// The evidence of an edge, if known.
-    pub fn ground(&self, edge: &Edge) -> Option<Ground<'_>> {
+    pub fn evidence(&self, edge: &Edge) -> Option<EdgeEvidence<'_>> {
         let position = self.edges.binary_search(edge).ok()?;
-        let ground = self.grounds.get(position).copied().flatten()?;
-        let field = self.fields.get(usize::try_from(ground.field).ok()?)?;
-        Some(Ground {
-            score: ground.score,
+        let evidence = self.evidence.get(position).copied().flatten()?;
+        let field = self.fields.get(usize::try_from(evidence.field).ok()?)?;
+        Some(EdgeEvidence {
+            score: evidence.score,
             field,
         })
     }
@@ -186,19 +186,19 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn store_ground(&mut self, ground: Ground<'a>) -> Result<StoredGround, GraphError> {
+    fn store_evidence(&mut self, evidence: EdgeEvidence<'a>) -> Result<StoredEvidence, GraphError> {
         let too_many = |_| GraphError::TooManyEdges { limit: MAX_EDGES };
-        let field = match self.positions.get(ground.field) {
+        let field = match self.positions.get(evidence.field) {
             Some(position) => *position,
             None => {
                 let position = u32::try_from(self.names.len()).map_err(too_many)?;
-                self.names.push(ground.field.to_owned());
-                self.positions.insert(ground.field, position);
+                self.names.push(evidence.field.to_owned());
+                self.positions.insert(evidence.field, position);
                 position
             }
         };
-        Ok(StoredGround {
-            score: ground.score,
+        Ok(StoredEvidence {
+            score: evidence.score,
             field,
         })
     }
@@ -228,8 +228,8 @@ mod tests {
     use super::super::similarity::OutputField;
     use super::*;
 
-    fn texts(sizes: &[usize]) -> Vec<ApiTexts> {
-        let api = |(idx, n): (usize, &usize)| ApiTexts {
+    fn texts(sizes: &[usize]) -> Vec<ApiDescriptions> {
+        let api = |(idx, n): (usize, &usize)| ApiDescriptions {
             name: format!("api{idx}"),
             inputs: vec!["a port".to_owned(); *n],
             outputs: vec![OutputField::single_text("a tide")],

@@ -61,7 +61,7 @@ pub enum GraphError {
     )]
     LargeSubgraphs,
     /// The edges form a cycle, so there is no execution order.
-    #[error("the edges form a cycle through `{name}`; break it first")]
+    #[error("the edges form a cycle through `{name}`; remove one of its edges")]
     Cyclic {
         /// An API in the cycle.
         name: String,

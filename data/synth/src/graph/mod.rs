@@ -3,7 +3,7 @@
 //!
 //! 1. [`DependencyGraph::complete_graph`]: an edge from every API to every parameter of every other
 //!    API.
-//! 2. [`DependencyGraph::by_similarity`]: keeps an edge if the description of the output, or of one
+//! 2. [`DependencyGraph::from_similarity`]: keeps an edge if the description of the output, or of one
 //!    of its fields, is similar enough to the description of the parameter.
 //! 3. [`connected_subgraphs`]: every connected set of APIs of the given sizes, each once.
 //! 4. [`execution_order`]: breaks cycles at random, keeps one edge per parameter, and sorts
@@ -23,10 +23,10 @@ mod pairs;
 mod similarity;
 mod subgraphs;
 
-pub use dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES, n_complete_edges};
+pub use dependencies::{DependencyGraph, Edge, EdgeEvidence, MAX_EDGES, n_complete_edges};
 pub use error::GraphError;
 pub use execution_order::{ExecutionOrder, execution_order, topological_order};
 pub use named::{NamedEdge, NamedGraph};
 pub use pairs::{RetrieverPair, retriever_pairs};
-pub use similarity::{ApiTexts, OutputField, OutputText, ParameterText, TextRule};
+pub use similarity::{ApiDescriptions, OutputField, OutputText, ParameterText, TextRule};
 pub use subgraphs::{SubgraphSizes, connected_subgraphs};

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tooltune_apis::{ApiCatalogue, JsonLines};
 
-use super::dependencies::{DependencyGraph, Edge, Ground};
+use super::dependencies::{DependencyGraph, Edge, EdgeEvidence};
 use super::error::GraphError;
 
 /// An edge identified by names.
@@ -33,7 +33,7 @@ pub struct NamedEdge {
 impl NamedEdge {
     /// The names of an edge of a graph.
     pub fn from_edge(edge: &Edge, graph: &DependencyGraph, catalogue: &ApiCatalogue) -> Self {
-        let ground = graph.ground(edge);
+        let evidence = graph.evidence(edge);
         let rounded = |score: f32| (f64::from(score) * 1e4).round() / 1e4;
         let documents = catalogue.documents();
         let parameter = documents[edge.target].parameters().nth(edge.parameter);
@@ -41,10 +41,10 @@ impl NamedEdge {
             source: documents[edge.source].call_name(),
             target: documents[edge.target].call_name(),
             parameter: parameter.map_or_else(String::new, |parameter| parameter.name.clone()),
-            field: ground
-                .map(|ground| ground.field.to_owned())
+            field: evidence
+                .map(|evidence| evidence.field.to_owned())
                 .filter(|field| !field.is_empty()),
-            score: ground.map(|ground| rounded(ground.score)),
+            score: evidence.map(|evidence| rounded(evidence.score)),
             reason: None,
         }
     }
@@ -112,22 +112,22 @@ impl NamedGraph {
             resolved_edges.push(resolved);
             edges_by_key.entry(resolved).or_insert(edge);
         }
-        let edges_with_grounds: Vec<_> = resolved_edges
+        let edges_with_evidence: Vec<_> = resolved_edges
             .iter()
             .map(|edge| {
                 let edges_by_key = &edges_by_key[edge];
-                let ground = edges_by_key.score.map(|score| Ground {
+                let evidence = edges_by_key.score.map(|score| EdgeEvidence {
                     score: score as f32,
                     field: edges_by_key.field.as_deref().unwrap_or_default(),
                 });
-                (*edge, ground)
+                (*edge, evidence)
             })
             .collect();
         let apis: Vec<(String, usize)> = catalogue
             .iter()
             .map(|document| (document.call_name(), document.parameters().count()))
             .collect();
-        let graph = DependencyGraph::with_grounds(&apis, &edges_with_grounds)?;
+        let graph = DependencyGraph::with_evidence(&apis, &edges_with_evidence)?;
         Ok(Self {
             graph,
             edges: edges_by_key,

@@ -3,7 +3,7 @@
 //! The filter does not build the complete graph: each pair is compared and discarded, so memory
 //! depends only on the number of kept edges. It favours recall, because more expensive filters
 //! follow. In the paper, a model writes both descriptions; here they are taken from the document,
-//! see [`ApiTexts`]. If an API declares output fields, each field is compared separately. An API
+//! see [`ApiDescriptions`]. If an API declares output fields, each field is compared separately. An API
 //! without output has no edges, whatever its description is.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tooltune_apis::{ApiDocument, ApiParameter};
 use tooltune_suites::{Embeddings, EncoderError, SentenceEncoder};
 
-use super::dependencies::{DependencyGraph, Edge, Ground, MAX_EDGES};
+use super::dependencies::{DependencyGraph, Edge, EdgeEvidence, MAX_EDGES};
 use super::error::GraphError;
 
 /// How a parameter is described.
@@ -50,7 +50,7 @@ pub struct TextRule {
 
 /// The texts of an API for the filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiTexts {
+pub struct ApiDescriptions {
     /// The call name.
     pub name: String,
     /// In(n, k): the description of each parameter, required ones first.
@@ -90,7 +90,7 @@ const CHOICES: &str = "One of: ";
 /// logs, and describe the output at the start.
 const MAX_OUTPUT_CHARS: usize = 600;
 
-impl ApiTexts {
+impl ApiDescriptions {
     /// The texts of a document. With an `output_schema`, its fields are the outputs and are
     /// described like parameters. Otherwise the output is one text, the first 600 characters of its
     /// description.
@@ -98,7 +98,7 @@ impl ApiTexts {
         let fields = document.output_schema.as_ref();
         let outputs = match fields.map(|schema| output_fields(schema, rule.parameter)) {
             Some(fields) => fields,
-            None => vec![OutputField::single_text(described_output(document, rule))],
+            None => vec![OutputField::single_text(output_description(document, rule))],
         };
         Self {
             name: document.call_name(),
@@ -112,7 +112,7 @@ impl ApiTexts {
 }
 
 /// The description of the output in the document.
-fn described_output(document: &ApiDocument, rule: TextRule) -> String {
+fn output_description(document: &ApiDocument, rule: TextRule) -> String {
     let description = document.api_description.as_str();
     let returned = || match document.output_description.as_str() {
         "" => description
@@ -156,9 +156,9 @@ impl OutputFields {
         for (key, property) in properties(schema) {
             has_parts = true;
             let gap = if path.is_empty() { "" } else { "." };
-            let around = name.rsplit(' ').next().unwrap_or_default();
-            let inner = format!("{around} {key}");
-            self.collect_fields(property, &format!("{path}{gap}{key}"), inner.trim());
+            let parent_key = name.rsplit(' ').next().unwrap_or_default();
+            let child_name = format!("{parent_key} {key}");
+            self.collect_fields(property, &format!("{path}{gap}{key}"), child_name.trim());
         }
         if let Some(items) = schema.get("items") {
             has_parts = true;
@@ -222,8 +222,8 @@ impl DependencyGraph {
     /// # Source
     ///
     /// GOAT, section 3.1.1: filtering via embedding similarity; thresholds .2 and .05 (appendix).
-    pub fn by_similarity(
-        apis: &[ApiTexts],
+    pub fn from_similarity(
+        apis: &[ApiDescriptions],
         encoder: &dyn SentenceEncoder,
         threshold: f64,
     ) -> Result<Self, GraphError> {
@@ -252,16 +252,16 @@ impl DependencyGraph {
                 if *target == source {
                     continue;
                 }
-                let Some(ground) = nearest_output(&outputs, input) else {
+                let Some(evidence) = nearest_output(&outputs, input) else {
                     continue;
                 };
-                if f64::from(ground.score) >= threshold {
+                if f64::from(evidence.score) >= threshold {
                     let edge = Edge {
                         source,
                         target: *target,
                         parameter: *parameter,
                     };
-                    edges.push((edge, Some(ground)));
+                    edges.push((edge, Some(evidence)));
                 }
             }
             if edges.len() > MAX_EDGES {
@@ -273,19 +273,19 @@ impl DependencyGraph {
 }
 
 /// The output most similar to an input; the first one if there are ties.
-fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<Ground<'a>> {
-    let mut best: Option<Ground<'a>> = None;
+fn nearest_output<'a>(outputs: &[(&'a str, Vec<f32>)], input: &[f32]) -> Option<EdgeEvidence<'a>> {
+    let mut best: Option<EdgeEvidence<'a>> = None;
     for (field, output) in outputs {
         let score = dot(output, input);
         if best.is_none_or(|best| score > best.score) {
-            best = Some(Ground { score, field });
+            best = Some(EdgeEvidence { score, field });
         }
     }
     best
 }
 
 /// Every parameter as (API, index, description).
-fn parameters(apis: &[ApiTexts]) -> impl Iterator<Item = (usize, usize, &str)> {
+fn parameters(apis: &[ApiDescriptions]) -> impl Iterator<Item = (usize, usize, &str)> {
     apis.iter().enumerate().flat_map(|(target, api)| {
         let inputs = api.inputs.iter().enumerate();
         inputs.map(move |(parameter, text)| (target, parameter, text.as_str()))
@@ -343,7 +343,10 @@ mod tests {
     };
 
     fn single_text(document: &ApiDocument, rule: TextRule) -> String {
-        match ApiTexts::from_document(document, rule).outputs.as_slice() {
+        match ApiDescriptions::from_document(document, rule)
+            .outputs
+            .as_slice()
+        {
             [field] if field.path.is_empty() => field.text.clone(),
             other => panic!("{other:?}"),
         }
@@ -357,7 +360,7 @@ mod tests {
                 parameter,
                 ..RETURNED
             };
-            let fields = ApiTexts::from_document(tide_document, rule)
+            let fields = ApiDescriptions::from_document(tide_document, rule)
                 .outputs
                 .into_iter();
             fields
@@ -391,10 +394,10 @@ mod tests {
         tide_document.output_schema = Some(json!({"type": "null"}));
         assert_eq!(fields(&tide_document, ParameterText::Description), []);
         let apis = [
-            ApiTexts::from_document(&tide_document, RETURNED),
+            ApiDescriptions::from_document(&tide_document, RETURNED),
             apis().remove(1),
         ];
-        let graph = DependencyGraph::by_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
+        let graph = DependencyGraph::from_similarity(&apis, &HashEncoder, -1.0).expect("a graph");
         assert!(
             graph.edges().iter().all(|edge| edge.source == 1),
             "{graph:?}"
@@ -415,7 +418,7 @@ mod tests {
         );
         assert_eq!(output("Tides of a port.", ""), "Tides of a port.");
         assert_eq!(output("", &"é".repeat(700)), "é".repeat(600));
-        let texts = ApiTexts::from_document(&document("", ""), RETURNED);
+        let texts = ApiDescriptions::from_document(&document("", ""), RETURNED);
         assert_eq!(texts.name, "Harbour/Tide");
         assert_eq!(texts.inputs, ["Name of the port.", "day"]);
         let with_names = TextRule {
@@ -425,14 +428,14 @@ mod tests {
         let mut tide_document = document("Tides. Returns: x", "y");
         tide_document.optional_parameters[0].description = "One of: 1, 2.".to_owned();
         tide_document.required_parameters[0].description += " One of: Emden, Ulm.";
-        let texts = ApiTexts::from_document(&tide_document, with_names);
+        let texts = ApiDescriptions::from_document(&tide_document, with_names);
         assert_eq!(texts.inputs, ["port: Name of the port.", "day"]);
         assert_eq!(single_text(&tide_document, with_names), "Tides. Returns: x");
         assert_eq!(single_text(&document("Tides", ""), with_names), "Tides.");
     }
 
-    fn apis() -> Vec<ApiTexts> {
-        let api = |name: &str, inputs: &[&str], output: &str| ApiTexts {
+    fn apis() -> Vec<ApiDescriptions> {
+        let api = |name: &str, inputs: &[&str], output: &str| ApiDescriptions {
             name: name.to_owned(),
             inputs: inputs.iter().map(ToString::to_string).collect(),
             outputs: vec![OutputField::single_text(output)],
@@ -451,7 +454,7 @@ mod tests {
     #[test]
     fn an_edge_is_kept_if_its_texts_are_similar() {
         let kept_edges = |threshold| {
-            DependencyGraph::by_similarity(&apis(), &HashEncoder, threshold).expect("a graph")
+            DependencyGraph::from_similarity(&apis(), &HashEncoder, threshold).expect("a graph")
         };
         let similar_edge = Edge {
             source: 0,
@@ -463,17 +466,17 @@ mod tests {
             "{:?}",
             kept_edges(0.5)
         );
-        let ground = kept_edges(0.5)
-            .ground(&similar_edge)
-            .map(|ground| (ground.score, ground.field.to_owned()));
-        let (score, field) = ground.expect("a ground");
+        let evidence = kept_edges(0.5)
+            .evidence(&similar_edge)
+            .map(|evidence| (evidence.score, evidence.field.to_owned()));
+        let (score, field) = evidence.expect("evidence");
         assert!(
             (0.5..1.0).contains(&score) && field.is_empty(),
             "{score} {field}"
         );
         let complete = DependencyGraph::complete_graph(&apis()).expect("small");
         assert_eq!(kept_edges(-1.0).edges(), complete.edges());
-        assert_eq!(complete.ground(&similar_edge), None);
+        assert_eq!(complete.evidence(&similar_edge), None);
         assert_eq!(kept_edges(1.0).edges(), []);
         let thresholds = [-1.0, 0.0, 0.2, 0.4, 0.6];
         let counts = thresholds.map(|threshold| kept_edges(threshold).edges().len());
@@ -486,7 +489,7 @@ mod tests {
     #[test]
     fn the_threshold_must_be_a_cosine() {
         for threshold in [1.5, -2.0, f64::NAN] {
-            let error = DependencyGraph::by_similarity(&apis(), &HashEncoder, threshold);
+            let error = DependencyGraph::from_similarity(&apis(), &HashEncoder, threshold);
             assert!(
                 matches!(error, Err(GraphError::BadThreshold { .. })),
                 "{threshold}"

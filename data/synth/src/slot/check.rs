@@ -19,7 +19,7 @@ pub(super) enum RowProblem {
     Invalid(String),
     #[error("the text does not state {0}")]
     Unstated(String),
-    #[error("the gold has the booleans {in_gold:?}, the text states {in_text:?}")]
+    #[error("the gold has the booleans {in_gold:?}, but the text states {in_text:?}")]
     Booleans {
         in_gold: Vec<bool>,
         in_text: Vec<bool>,

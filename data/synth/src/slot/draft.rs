@@ -230,7 +230,7 @@ impl Writer<'_> {
         let mut outer: Vec<Property> = properties.drain(..usize::from(has_sibling)).collect();
         self.shuffle_properties(&mut properties);
         let (schema, gold) = object(properties);
-        outer.push(self.required(&self.family.name, schema, gold));
+        outer.push(self.required_property(&self.family.name, schema, gold));
         self.shuffle_properties(&mut outer);
         object(outer)
     }
@@ -243,7 +243,7 @@ impl Writer<'_> {
         }
     }
 
-    fn required(&self, name: &str, schema: Value, gold: Value) -> Property {
+    fn required_property(&self, name: &str, schema: Value, gold: Value) -> Property {
         Property {
             key: self.key_style.key(name),
             schema,
@@ -259,7 +259,7 @@ impl Writer<'_> {
         let required = !happens(OPTIONAL_PERCENT, self.random);
         Property {
             required,
-            ..self.required(&field.name, values::schema(field), field_value.json)
+            ..self.required_property(&field.name, values::schema(field), field_value.json)
         }
     }
 
@@ -273,10 +273,14 @@ impl Writer<'_> {
             let label = format!("{} {}", group.name, field.name);
             self.blocks
                 .push(vec![Fact::from_field(field, &label, &field_value)]);
-            properties.push(self.required(&field.name, values::schema(field), field_value.json));
+            properties.push(self.required_property(
+                &field.name,
+                values::schema(field),
+                field_value.json,
+            ));
         }
         let (schema, gold) = object(properties);
-        self.required(&group.name, schema, gold)
+        self.required_property(&group.name, schema, gold)
     }
 
     fn draft_list(&mut self) -> Property {
@@ -289,7 +293,7 @@ impl Writer<'_> {
             label: &list.name,
             values,
         }]);
-        self.required(
+        self.required_property(
             &list.name,
             json!({"type": "array", "items": {"type": "string"}}),
             gold,
@@ -317,7 +321,7 @@ impl Writer<'_> {
                 parts,
             });
             let properties = fields.iter().zip(item_values).map(|(field, item_values)| {
-                self.required(&field.name, values::schema(field), item_values.json)
+                self.required_property(&field.name, values::schema(field), item_values.json)
             });
             let (schema, gold) = object(properties.collect());
             item_schema = schema;
@@ -325,7 +329,7 @@ impl Writer<'_> {
         }
         self.blocks.push(block);
         let schema = json!({"type": "array", "items": item_schema});
-        self.required(&items.plural, schema, Value::Array(golds))
+        self.required_property(&items.plural, schema, Value::Array(golds))
     }
 }
 

@@ -104,7 +104,7 @@ pub struct RowMetadata {
 /// Generates the rows one at a time, depending only on `options`.
 pub fn generate(options: &SlotSynthOptions) -> impl Iterator<Item = SynthRow> + use<> {
     let SlotSynthOptions { rows, seed, split } = *options;
-    let families = families::in_split(split);
+    let families = families::families_in_split(split);
     (0..rows as u64).map(move |row_idx| {
         let stream = ROW_STREAM.wrapping_add(((split as u64) << 40) | row_idx);
         let mut random = SeededRandom::new(seed, stream);

@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::draft::{Draft, KeyStyle};
-use super::families::{DOMAINS, FILES, in_split};
+use super::families::{DOMAINS, FILES, families_in_split};
 use super::field::{Domain, Family, Field, Kind};
 use super::vocabulary::{self, Vocabulary};
 use super::*;
@@ -230,7 +230,7 @@ fn thousands_of_rows_are_valid_and_inferable() {
 /// The check rejects a valid row if any leaf is changed.
 #[test]
 fn a_row_with_a_changed_value_is_refused() {
-    let families = in_split(Split::Train);
+    let families = families_in_split(Split::Train);
     let mut n_changed = 0;
     for stream in 0..300 {
         let mut random = SeededRandom::new(5, stream);
@@ -394,7 +394,7 @@ fn schemas_rarely_repeat() {
 
 #[test]
 fn texts_state_more_facts_than_the_schema_requests() {
-    let families = in_split(Split::Train);
+    let families = families_in_split(Split::Train);
     let n_with_distractor = (0..1_000)
         .filter(|stream| {
             let draft = draft::draw(&families, &mut SeededRandom::new(2, *stream));

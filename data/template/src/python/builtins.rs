@@ -8,7 +8,7 @@ use super::compare::is_equal;
 use super::operators::undefined_operation;
 use super::sequences;
 use super::texts::str_of;
-use super::{StripEnds, is_python_space, printable, strip};
+use super::{StripEnds, check_printable, is_python_space, strip};
 
 /// Adds the tests and filters, replacing the engine's own.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
@@ -16,7 +16,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     sequences::add_to(environment);
     environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
         // Trimming a value counts as printing it, so the value must be printable.
-        printable(value)?;
+        check_printable(value)?;
         let text = str_of(value)?;
         Ok::<_, Error>(match chars {
             None => strip(&text, StripEnds::Both),

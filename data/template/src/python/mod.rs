@@ -102,7 +102,7 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     environment.add_function("dict", dict);
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|out, state, value| {
-        printable(value)?;
+        check_printable(value)?;
         // An escaped character takes up to six bytes.
         let factor = match state.auto_escape() {
             AutoEscape::None => 1,
@@ -155,7 +155,7 @@ pub(super) fn set_clock(environment: &mut Environment<'static>, clock: Clock) {
     });
 }
 
-fn printable(value: &Value) -> Result<(), Error> {
+fn check_printable(value: &Value) -> Result<(), Error> {
     let kind = match value.kind() {
         ValueKind::Plain => match value.downcast_object_ref::<methods::DictMethod>() {
             Some(method) => method.to_string(),

@@ -116,7 +116,7 @@ fn lists(all: &Value) -> Result<Value, Error> {
 }
 
 /// Returns the items of any Python iterable; a string yields its characters.
-fn iterable(value: &Value) -> Result<Value, Error> {
+fn iterable_items(value: &Value) -> Result<Value, Error> {
     match (value.kind(), value.as_str()) {
         (_, Some(text)) => characters(text),
         (ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::Plain, _) => {
@@ -138,7 +138,7 @@ fn length(value: &Value) -> Result<usize, Error> {
 }
 
 fn list(value: &Value) -> Result<Value, Error> {
-    new_list(items(&iterable(value)?)?)
+    new_list(items(&iterable_items(value)?)?)
 }
 
 #[derive(Clone, Copy)]
@@ -148,7 +148,7 @@ enum Edge {
 }
 
 fn edge(value: &Value, edge: Edge) -> Result<Value, Error> {
-    let iterable = iterable(value)?;
+    let iterable = iterable_items(value)?;
     budget::charge_read_items(iterable.len().unwrap_or(0) / 8)?;
     Ok(match edge {
         Edge::First => iterable.try_iter()?.next(),
@@ -170,7 +170,7 @@ fn join(value: &Value, separator: Option<Value>, options: Kwargs) -> Result<Stri
         .or(separator_option)
         .unwrap_or_else(|| Value::from(""));
     let mut texts = Vec::new();
-    for item in iterable(value)?.try_iter()?.checked() {
+    for item in iterable_items(value)?.try_iter()?.checked() {
         let item = item?;
         let item = match &attribute {
             Some(path) => attribute_of(&item, path)?,
@@ -190,7 +190,7 @@ fn reverse(value: &Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         return charge_growth(text, |text| text.chars().rev().collect()).map(Value::from);
     }
-    let mut all = items(&iterable(value)?)?;
+    let mut all = items(&iterable_items(value)?)?;
     all.reverse();
     Generator::create(all)
 }
@@ -230,7 +230,7 @@ fn sort_items(value: &Value, options: &Kwargs) -> Result<Vec<Value>, Error> {
     let attribute = attribute_path(options)?;
     let is_exact = options.get::<Option<bool>>("case_sensitive")? == Some(true);
     let mut keyed = Vec::new();
-    for item in items(&iterable(value)?)? {
+    for item in items(&iterable_items(value)?)? {
         let key = match &attribute {
             None => item.clone(),
             Some(path) if path.contains(',') => {
@@ -269,7 +269,7 @@ fn sort(value: &Value, reverse: Option<bool>, options: Kwargs) -> Result<Value, 
         return new_list(all);
     }
     // Equal items keep their order even if the sort is reversed.
-    let mut backwards = items(&iterable(value)?)?;
+    let mut backwards = items(&iterable_items(value)?)?;
     backwards.reverse();
     let mut all = sort_items(&Value::from(backwards), &options)?;
     all.reverse();
@@ -281,7 +281,7 @@ fn unique(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let attribute = attribute_path(&options)?;
     options.assert_all_used()?;
     let (mut seen, mut taken) = (Vec::<Value>::new(), Vec::new());
-    for item in items(&iterable(value)?)? {
+    for item in items(&iterable_items(value)?)? {
         let key = match &attribute {
             None => item.clone(),
             Some(path) => attribute_of(&item, path)?,
@@ -316,7 +316,7 @@ fn sum(value: &Value, attribute: Option<Value>, options: Kwargs) -> Result<Value
     let start: Option<Value> = options.get("start")?;
     options.assert_all_used()?;
     let mut total = start.unwrap_or_else(|| Value::from(0));
-    for item in items(&iterable(value)?)? {
+    for item in items(&iterable_items(value)?)? {
         let item = match &attribute {
             None => item,
             Some(path) => attribute_of(&item, path)?,
@@ -338,7 +338,7 @@ fn map(
     let rest = rest.into_values();
     let (arguments, options): (&[Value], Kwargs) = from_args(&rest)?;
     let all = if value.is_true() || value.is_undefined() {
-        items(&iterable(value)?)?
+        items(&iterable_items(value)?)?
     } else {
         Vec::new()
     };
@@ -417,7 +417,7 @@ fn select(
     let mut selected = Vec::new();
     // A false value has no items, even if it is not iterable.
     let all = if value.is_true() {
-        items(&iterable(value)?)?
+        items(&iterable_items(value)?)?
     } else {
         Vec::new()
     };

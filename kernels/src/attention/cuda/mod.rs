@@ -120,7 +120,7 @@ fn attention(
     let (qkv, [n, heads, c]) = contiguous(qkv);
     let h = queries.heads;
     #[cfg(feature = "cuda")]
-    if let Some([out, log_sums]) = by_cudnn(&qkv, queries, &documents, causality).forward() {
+    if let Some([out, log_sums]) = cudnn_attention(&qkv, queries, &documents, causality).forward() {
         return Attention {
             qkv,
             queries,
@@ -194,7 +194,7 @@ fn attention(
 }
 
 #[cfg(feature = "cuda")]
-fn by_cudnn<'a>(
+fn cudnn_attention<'a>(
     qkv: &'a CubeTensor,
     queries: Queries,
     documents: &'a Documents,
@@ -224,7 +224,7 @@ fn attention_gradient(saved: Attention<CubeBackend>, d_out: CubeTensor) -> CubeT
     let (d_out, [_, _, _]) = contiguous(d_out);
     #[cfg(feature = "cuda")]
     if let Some(d_qkv) =
-        by_cudnn(&qkv, queries, &documents, causality).backward([&out, &log_sums, &d_out])
+        cudnn_attention(&qkv, queries, &documents, causality).backward([&out, &log_sums, &d_out])
     {
         return d_qkv;
     }

@@ -184,14 +184,14 @@ unsafe fn transpose_half<T: Operand>(rows: StripRows<T>, lines: &mut [HalfLine],
 
 impl<T: Operand> Panels<T> {
     /// Packs the transpose of rows `[columns, depth]`, such as a weight for `x Wᵀ`.
-    pub(crate) fn of_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
+    pub(crate) fn pack_rows(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
         assert_eq!(rows.len(), columns * depth, "rows do not match the shape");
         let lines = ArenaArray::repeated(EMPTY, Self::whole_half_lines([depth, columns]));
-        Self::of_row_starts(rows, [columns, depth], depth, Lines::Owned(lines))
+        Self::pack_row_starts(rows, [columns, depth], depth, Lines::Owned(lines))
     }
 
-    /// Like `of_rows`, for rows that are `stride` apart; `lines` are zeros.
-    fn of_row_starts(
+    /// Like `pack_rows`, for rows that are `stride` apart; `lines` are zeros.
+    fn pack_row_starts(
         rows: &[T],
         [columns, depth]: [usize; 2],
         stride: usize,
@@ -233,7 +233,7 @@ impl<T: Operand> Panels<T> {
     }
 
     /// Packs `[depth, columns]` without transposing, in borrowed memory.
-    pub(crate) fn of_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
+    pub(crate) fn pack_matrix(matrix: &[T], [depth, columns]: [usize; 2]) -> Self {
         assert_eq!(
             matrix.len(),
             columns * depth,
@@ -242,7 +242,7 @@ impl<T: Operand> Panels<T> {
         Self::from_lines(matrix, [depth, columns], columns)
     }
 
-    /// Like `of_matrix`, for depths that are `stride` apart.
+    /// Like `pack_matrix`, for depths that are `stride` apart.
     fn from_lines(matrix: &[T], [depth, columns]: [usize; 2], stride: usize) -> Self {
         let words = depth.div_ceil(T::DEPTHS);
         // SAFETY: every line of every panel is written.
@@ -263,11 +263,11 @@ impl<T: Operand> Panels<T> {
         [depth, columns]: [usize; 2],
         element: impl Fn(usize, usize) -> T + Sync,
     ) -> Self {
-        Self::of_blocks([depth, columns], |_| 0..depth, element)
+        Self::pack_blocks([depth, columns], |_| 0..depth, element)
     }
 
     /// Like `from_elements`, storing only the depths `depths(column)` of each column.
-    pub(crate) fn of_blocks(
+    pub(crate) fn pack_blocks(
         [depth, columns]: [usize; 2],
         depths: impl Fn(usize) -> Range<usize>,
         element: impl Fn(usize, usize) -> T + Sync,
@@ -370,7 +370,7 @@ impl<T: Operand> Panels<T> {
         let mut values = vec![T::ZERO; shape[0] * shape[1]];
         let rows = values.par_chunks_mut(shape[1].max(1)).enumerate();
         rows.for_each(|(row, values)| self.read_column(row, values));
-        Self::of_matrix(&values, shape)
+        Self::pack_matrix(&values, shape)
     }
 
     /// Calls `write` with each column, the word indices of its depth, and the target.
@@ -479,7 +479,7 @@ impl Panels<f32> {
             EMPTY,
             Self::whole_half_lines([depth, columns]),
         ));
-        Self::of_row_starts(
+        Self::pack_row_starts(
             matrix.data(),
             [columns, depth],
             matrix.column_stride(),

@@ -63,7 +63,11 @@ impl<'a, T: Operand> Term<'a, T> {
     /// # Panics
     ///
     /// If `depths` does not start at a word boundary: a bug of the caller.
-    pub(crate) fn of_depths(left: Rows<'a, T>, right: &'a Panels<T>, depths: Range<usize>) -> Self {
+    pub(crate) fn with_depths(
+        left: Rows<'a, T>,
+        right: &'a Panels<T>,
+        depths: Range<usize>,
+    ) -> Self {
         assert!(depths.start.is_multiple_of(T::DEPTHS) && depths.end <= right.depth());
         let words = depths.start / T::DEPTHS..depths.end.div_ceil(T::DEPTHS);
         Self { left, right, words }

@@ -33,7 +33,7 @@ impl<'a, T: Operand> Rows<'a, T> {
 
     /// The transpose: `columns` of rows of `stride` elements become the rows. `values` must contain
     /// all depths of whole words.
-    pub(crate) fn of_columns(values: &'a [T], stride: usize, columns: Range<usize>) -> Self {
+    pub(crate) fn from_columns(values: &'a [T], stride: usize, columns: Range<usize>) -> Self {
         Self {
             values,
             stride: 1,

@@ -219,7 +219,7 @@ impl LowRank {
             n as u32,
             (total / VECTOR) as u32,
             self.sizes,
-            in_bytes(places),
+            pack_bytes(places),
             product,
             VECTOR / piece,
             element(lows),
@@ -245,7 +245,7 @@ impl LowRank {
             n as u32,
             (self.inputs / VECTOR) as u32,
             self.sizes,
-            in_bytes((0..self.parts.len()).collect()),
+            pack_bytes((0..self.parts.len()).collect()),
             element(d_lows),
         );
         dx
@@ -345,7 +345,7 @@ fn expand_cubes(n: usize, columns: usize, layers: usize) -> CubeCount {
 }
 
 /// Packs one byte per value, the first in the lowest byte.
-fn in_bytes(places: Vec<usize>) -> u64 {
+fn pack_bytes(places: Vec<usize>) -> u64 {
     let places = places.into_iter().rev();
     places.fold(0, |bytes, place| bytes << 8 | place as u64)
 }

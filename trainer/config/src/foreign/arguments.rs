@@ -72,7 +72,7 @@ pub enum ScriptError {
     },
     /// The command is in a loop or a condition.
     #[error(
-        "line {line}: the command is inside of `{inside}`; copy it into a script as a plain command"
+        "line {line}: the command is inside `{inside}`; copy it into a script as a plain command"
     )]
     Inside {
         /// Line of the command.
@@ -509,7 +509,7 @@ mod tests {
             ),
             (
                 format!("for R in 8 16; do {}; done", error_of("$R")),
-                "is inside of `for`",
+                "is inside `for`",
             ),
             (
                 "axolotl train c.yaml".to_owned(),

@@ -13,7 +13,7 @@ pub fn to_toml(
     tables: &[&str],
 ) -> Result<String, toml::ser::Error> {
     let mut text = comment_lines(comments);
-    for key in ordered(settings, tables) {
+    for key in ordered_keys(settings, tables) {
         let one =
             toml::Table::from_iter([(key.to_owned(), toml::Value::try_from(&settings[key])?)]);
         text.push('\n');
@@ -25,7 +25,7 @@ pub fn to_toml(
 /// Writes YAML, with values as JSON.
 pub fn to_yaml(comments: &[String], settings: &Map<String, Value>, tables: &[&str]) -> String {
     let mut text = comment_lines(comments);
-    for key in ordered(settings, tables) {
+    for key in ordered_keys(settings, tables) {
         text.push('\n');
         let name = yaml_key(key);
         match &settings[key] {
@@ -42,7 +42,7 @@ pub fn to_yaml(comments: &[String], settings: &Map<String, Value>, tables: &[&st
 }
 
 /// Keys of the settings: first those outside tables, then the tables in order.
-fn ordered<'s>(settings: &'s Map<String, Value>, tables: &[&str]) -> Vec<&'s str> {
+fn ordered_keys<'s>(settings: &'s Map<String, Value>, tables: &[&str]) -> Vec<&'s str> {
     let position = |key: &str| tables.iter().position(|table| *table == key);
     let mut keys: Vec<&str> = settings.keys().map(String::as_str).collect();
     keys.sort_by_key(|key| {

@@ -112,7 +112,7 @@ impl Config {
 
     /// The config for agents that answer the queries of `suite`. The settings of the suite's table
     /// replace `data.eval` and settings in `[goat]`.
-    pub fn of_agents(&self, suite: Suite) -> Self {
+    pub fn for_agents(&self, suite: Suite) -> Self {
         let mut config = self.clone();
         let Some(table) = self.eval.agent_suite(suite) else {
             return config;

@@ -159,8 +159,8 @@ impl ExecutorConfig {
     /// APIs if `kind` were missing.
     pub(crate) fn check(&self, table: &str, rules: &mut Rules<'_>) {
         let full_key = |key: &str| format!("{table}.{key}");
-        if !rules.findings.is_read(&full_key("kind")) {
-            if rules.is_typed(table) {
+        if !rules.findings.has_source_value(&full_key("kind")) {
+            if rules.is_in_source(table) {
                 let help = "write kind = \"replay\", \"canned\", \"http\", \"mcp\", \"stabletoolbench\" or \"synthetic\"";
                 rules.missing(&full_key("kind"), help);
             }
@@ -177,7 +177,7 @@ impl ExecutorConfig {
         for other in others.into_iter().filter(|other| *other != kind) {
             let foreign = other.keys().iter().filter(|key| !kind.accepts(key));
             for path in foreign.map(|key| full_key(key)) {
-                if rules.is_typed(&path) {
+                if rules.is_in_source(&path) {
                     let message =
                         format!("`{path}` is for kind = \"{other}\", but the kind is \"{kind}\"");
                     rules.report(&path, message, "delete this line, or change `kind`");
@@ -214,7 +214,7 @@ impl ExecutorConfig {
         }
         if kind == ExecutorKind::Mcp {
             for variable in &self.environment {
-                rules.variable(&full_key("environment"), variable);
+                rules.refuse_secret_as_variable(&full_key("environment"), variable);
             }
         }
         if kind == ExecutorKind::Stabletoolbench {
@@ -227,13 +227,13 @@ impl ExecutorConfig {
                 rules.url(&full_key("service_url"), url);
             }
             if let Some(variable) = &self.toolbench_key_env {
-                rules.variable(&full_key("toolbench_key_env"), variable);
+                rules.refuse_secret_as_variable(&full_key("toolbench_key_env"), variable);
             }
         }
         if kind == ExecutorKind::Http {
             rules.url(&full_key("base_url"), &self.base_url);
             for (name, variable) in &self.headers.0 {
-                rules.variable(&full_key(&format!("headers.{name}")), variable);
+                rules.refuse_secret_as_variable(&full_key(&format!("headers.{name}")), variable);
             }
         }
     }
@@ -253,7 +253,7 @@ impl JudgeConfig {
         );
         rules.url(&full_key("base_url"), &self.base_url);
         if let Some(variable) = &self.api_key_env {
-            rules.variable(&full_key("api_key_env"), variable);
+            rules.refuse_secret_as_variable(&full_key("api_key_env"), variable);
         }
     }
 }

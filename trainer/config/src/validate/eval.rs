@@ -55,7 +55,7 @@ impl Rules<'_> {
         let (eval, data) = (&config.eval, &config.data);
         let mut suites = eval.suites.iter();
         let reads_rows = eval.suites.is_empty() || suites.any(|suite| suite.needs().rows.is_some());
-        let has_rows = data.has_eval_rows() || self.is_typed("data.eval");
+        let has_rows = data.has_eval_rows() || self.is_in_source("data.eval");
         if self.has_model && reads_rows && !has_rows {
             self.report(
                 self.typed_of("eval.eval_strategy", "eval"),

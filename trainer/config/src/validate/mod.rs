@@ -46,7 +46,7 @@ pub(crate) fn validate(config: &mut Config, findings: &mut Findings, is_for_eval
     rules.eval(config);
     rules.retriever_needs(config);
     rules.log(config);
-    let has_executor = rules.is_typed("goat.executor");
+    let has_executor = rules.is_in_source("goat.executor");
     // The table has been checked, and has no effect on other rows.
     if config.data.format != DataFormat::Goat && !has_executor {
         config.goat = None;
@@ -83,7 +83,7 @@ impl Rules<'_> {
                 };
                 // Unreadable settings are reported already.
                 let is_unreadable =
-                    |path: &str| self.is_typed(path) && !self.findings.is_read(path);
+                    |path: &str| self.is_in_source(path) && !self.findings.has_source_value(path);
                 if is_met
                     || is_unreadable(&format!("{table}.{other}"))
                     || self.findings.has_problem(&path)
@@ -112,7 +112,7 @@ impl Rules<'_> {
 
     fn model(&mut self, config: &Config) {
         if self.has_model {
-            if !self.is_typed("lora") && !self.findings.is_misnamed("lora.") {
+            if !self.is_in_source("lora") && !self.findings.is_misnamed("lora.") {
                 let help = "tooltune trains LoRA adapters only: add [lora]";
                 self.report("lora", "the table [lora] is missing", help);
             }
@@ -130,7 +130,7 @@ impl Rules<'_> {
                         \"Qwen/Qwen3-0.6B\", or delete this line";
             self.report("model.hub_id", error.to_string(), help);
         }
-        if self.has_model || self.findings.is_read("data") {
+        if self.has_model || self.findings.has_source_value("data") {
             let help = "list the training files: train = [\"data/train.jsonl\"]";
             self.missing("data.train", help);
         }
@@ -159,9 +159,9 @@ impl Rules<'_> {
         if let Some(pattern) = &lora.exclude_modules {
             self.module_pattern("lora.exclude_modules", pattern);
         }
-        let is_all = |pattern: &str| pattern == ALL_LINEAR;
+        let is_all_linear = |pattern: &str| pattern == ALL_LINEAR;
         match &lora.target_modules {
-            TargetModules::Pattern(pattern) if is_all(pattern) => {}
+            TargetModules::Pattern(pattern) if is_all_linear(pattern) => {}
             pattern => self.module_pattern("lora.target_modules", pattern),
         }
         self.rank("lora.r", lora.r);
@@ -236,7 +236,7 @@ impl Rules<'_> {
                 "remove `data.system`",
             );
         }
-        if self.is_typed("data.slot_prompt") && !data.may_be(DataFormat::Slot) {
+        if self.is_in_source("data.slot_prompt") && !data.may_be(DataFormat::Slot) {
             let message = format!("{} rows do not use the prompt of SLOT rows", data.format);
             self.report("data.slot_prompt", message, "remove `data.slot_prompt`");
         }
@@ -266,7 +266,7 @@ impl Rules<'_> {
                 "delete one of the two",
             );
         }
-        let Some(format) = data.format.of_rows() else {
+        let Some(format) = data.format.row_format() else {
             if !data.columns.is_empty() && data.format == DataFormat::Goat {
                 let help = "rename the fields in the file as in docs/data.md";
                 let message = "the fields of trajectories cannot be renamed";
@@ -348,8 +348,8 @@ impl Rules<'_> {
             .into_iter()
             .filter(|key| !RetrieverConfig::UNTRAINED_KEYS.contains(key))
             .map(|key| format!("retriever.{key}"))
-            .find(|path| self.is_typed(path));
-        if let Some(path) = typed.filter(|_| !self.is_typed("retriever.train")) {
+            .find(|path| self.is_in_source(path));
+        if let Some(path) = typed.filter(|_| !self.is_in_source("retriever.train")) {
             let message = format!("`{path}` is for training, and `retriever.train` is missing");
             let help = "set the training data: train = [\"pairs.jsonl\"] or \"trajectories\"";
             self.report(&path, message, help);
@@ -409,7 +409,7 @@ impl Rules<'_> {
                 return;
             }
             // With an executor, `chat` uses the table for any rows.
-            if !self.is_typed("goat.executor") {
+            if !self.is_in_source("goat.executor") {
                 let rows = config.data.format;
                 let message = format!("[goat] is for trajectories, but the rows are {rows}");
                 let help = "write format = \"goat\" in [data], or remove the table; with an \

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal};
 
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use tooltune_json::lines::{BoundedRead, read_line, without_line_end};
+use tooltune_json::lines::{BoundedRead, read_line, strip_line_end};
 
 use crate::budgets::CHAT_LINE_BYTES;
 use crate::commands::eprint_line;
@@ -88,7 +88,7 @@ impl Lines {
             BoundedRead::Whole => {}
         }
         match std::str::from_utf8(&self.line) {
-            Ok(line) => Ok(Some(without_line_end(line).to_owned())),
+            Ok(line) => Ok(Some(strip_line_end(line).to_owned())),
             Err(error) => Err(Error::Usage(format!(
                 "standard input: line {number} is not valid UTF-8 at byte {}; convert it, for \
                  example with `iconv -t UTF-8`",

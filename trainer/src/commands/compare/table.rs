@@ -63,12 +63,12 @@ impl Table {
         comparison: PairedComparison,
     ) {
         let metric = self.metric(measure);
-        let is_same = |line: &&mut Line| {
+        let has_equal_scores = |line: &&mut Line| {
             line.after == after
                 && line.greater_is_better == measure.greater_is_better
                 && line.scores == scores
         };
-        if let Some(line) = self.lines.iter_mut().find(is_same) {
+        if let Some(line) = self.lines.iter_mut().find(has_equal_scores) {
             line.metrics.push(metric);
             return;
         }

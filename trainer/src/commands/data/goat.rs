@@ -247,7 +247,7 @@ fn print_statistics(
 ) -> Result<(), Error> {
     let rows: Vec<Trajectory> = data_set
         .splits
-        .by_name()
+        .named_splits()
         .iter()
         .flat_map(|(_, rows)| rows.iter().cloned())
         .collect();
@@ -264,7 +264,7 @@ fn show(dir: &Path, data_set: &GoatDataSet, catalogue: &ApiCatalogue) -> Result<
     print_statistics(dir, data_set, catalogue)?;
     let splits: Vec<String> = data_set
         .splits
-        .by_name()
+        .named_splits()
         .iter()
         .map(|(name, rows)| format!("{} in {name}.jsonl", rows.len()))
         .collect();

@@ -7,7 +7,7 @@ use tooltune_apis::{ApiCatalogue, read_checked_trajectories};
 use tooltune_json::faults::collect_rows;
 use tooltune_rows::batches::SeededRandom;
 use tooltune_synth::graph::{
-    ApiTexts, DependencyGraph, Edge, NamedEdge, NamedGraph, OutputText, ParameterText,
+    ApiDescriptions, DependencyGraph, Edge, NamedEdge, NamedGraph, OutputText, ParameterText,
     SubgraphSizes, TextRule, connected_subgraphs, execution_order, n_complete_edges,
 };
 
@@ -116,12 +116,12 @@ fn similar_edges(
             OutputTextName::Description => OutputText::Description,
         },
     };
-    let texts: Vec<ApiTexts> = catalogue
+    let texts: Vec<ApiDescriptions> = catalogue
         .iter()
-        .map(|document| ApiTexts::from_document(document, rule))
+        .map(|document| ApiDescriptions::from_document(document, rule))
         .collect();
     let encoder = MiniLmEncoder::open(&args.retriever, &device_option.open(config::Device::Cpu)?)?;
-    let graph = DependencyGraph::by_similarity(&texts, &encoder, args.threshold)?;
+    let graph = DependencyGraph::from_similarity(&texts, &encoder, args.threshold)?;
     Ok(graph)
 }
 

@@ -109,7 +109,7 @@ fn flattening(form: &FlatFormArgs) -> RowFlattening {
         options: FlattenOptions {
             slots: form.slots,
             separator: form.separator.clone(),
-            on_collision: settings::on_collision(form.collisions),
+            on_collision: settings::collision_rule(form.collisions),
         },
         ..RowFlattening::default()
     }
@@ -165,7 +165,7 @@ pub(in crate::commands) fn unflatten(args: &UnflattenArgs) -> Result<(), Error> 
 /// row, or the ID of its line in the flat file. `data flatten` writes row 3 to line 3.
 fn match_predictions(path: &Path, rows: &[SlotRow]) -> Result<Vec<Prediction>, Error> {
     let suite = Suite::first().info();
-    let saved = read_saved(path, suite, None, Prediction::of_line)?;
+    let saved = read_saved(path, suite, None, Prediction::parse_line)?;
     let flat_file = saved.first().and_then(|line| line.id.rsplit_once(':'));
     let flat_file = flat_file.map_or("", |(file, _)| file).to_owned();
     let is_nested = |line: &Saved<Prediction>| rows.iter().any(|row| row.id == line.id);

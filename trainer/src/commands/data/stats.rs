@@ -18,7 +18,7 @@ use tooltune_synth::statistics::{
 use crate::base_model::BaseModel;
 use crate::cli::StatsArgs;
 use crate::commands::target::refuse_hub_name;
-use crate::commands::{counted, print_line};
+use crate::commands::{count_noun, print_line};
 use crate::error::Error;
 
 pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
@@ -107,7 +107,7 @@ fn slot(args: &StatsArgs, tokens: TokenCount<'_>) -> Result<Vec<String>, Error> 
     Ok(vec![
         format!(
             "{} in {}",
-            counted(table.n_rows, "row"),
+            count_noun(table.n_rows, "row"),
             args.file.display()
         ),
         measure_table(&measures),

@@ -12,7 +12,7 @@ use crate::eval::in_loop::prepared_rows;
 use crate::eval::loss;
 use crate::models::Decoder;
 use crate::rows::{ReadingReport, eval_rows};
-use tooltune_terminal::{GenerationProgress, counted};
+use tooltune_terminal::{GenerationProgress, count_noun};
 
 /// The loss over all rows, and the loss of each row.
 pub(in crate::commands) struct MeasuredLoss {
@@ -51,7 +51,7 @@ impl MeasuredLoss {
             "{:<32} {:.4}  ({}, {} supervised tokens)",
             "loss",
             self.loss,
-            counted(self.lines.len(), "row"),
+            count_noun(self.lines.len(), "row"),
             self.n_tokens
         )
     }

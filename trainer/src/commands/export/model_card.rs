@@ -12,8 +12,8 @@ use tooltune_disk::regular_file;
 use tooltune_hub::marked_card;
 use tooltune_suites::SuiteInfo;
 
-use crate::commands::counted;
-use crate::commands::export::published::{file_name, publishable};
+use crate::commands::count_noun;
+use crate::commands::export::published::{file_name, publishable_settings};
 use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(in crate::commands) fn model_card(
     let base = config.language_model()?;
     let path = file_name(&base.model_name_or_path);
     let hub_name = base.hub_id.as_deref();
-    let lock = RunLock::of_checkpoint(checkpoint)?;
+    let lock = RunLock::read_for_checkpoint(checkpoint)?;
     let (library, what) = match kind {
         CardKind::Adapter => ("peft", "A LoRA adapter of"),
         CardKind::Merged => ("transformers", "A LoRA adapter merged into"),
@@ -95,7 +95,7 @@ pub(in crate::commands) fn model_card(
         } else {
             None
         };
-        let rows = rows.map_or_else(String::new, |n| format!("{}, ", counted(n, "row")));
+        let rows = rows.map_or_else(String::new, |n| format!("{}, ", count_noun(n, "row")));
         line(
             &mut text,
             &format!(
@@ -124,7 +124,7 @@ fn settings(config: &Config) -> Result<String, Error> {
     let unwritable = |error: &dyn std::fmt::Display| Error::Usage(format!("the settings: {error}"));
     let settings = config.to_toml().map_err(|error| unwritable(&error))?;
     let settings: toml::Table = settings.parse().map_err(|error| unwritable(&error))?;
-    toml::to_string(&publishable(settings)).map_err(|error| unwritable(&error))
+    toml::to_string(&publishable_settings(settings)).map_err(|error| unwritable(&error))
 }
 
 /// Describes the LoRA variant.

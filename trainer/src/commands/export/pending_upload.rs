@@ -80,7 +80,7 @@ impl PendingUpload {
             _ => BASE_MODEL,
         };
         let known = match checkpoint {
-            Some(checkpoint) => RunLock::of_checkpoint(checkpoint)?,
+            Some(checkpoint) => RunLock::read_for_checkpoint(checkpoint)?,
             None => None,
         };
         parts.extend(model_digests(config, &[base], known.as_ref())?);
@@ -138,7 +138,7 @@ impl PendingUpload {
         input_digest: &str,
     ) -> Result<bool, Error> {
         let path = record_path(output);
-        let bytes = regular_file::read_own_if_there(&path, RUN_FILE_BYTES);
+        let bytes = regular_file::read_own_file_if_exists(&path, RUN_FILE_BYTES);
         let Some(bytes) = bytes.map_err(Error::io(&path, "read"))? else {
             return Ok(false);
         };
@@ -176,7 +176,7 @@ impl PendingUpload {
     /// The record cannot be read or removed.
     pub(in crate::commands) fn remove_record(output: &Path) -> Result<(), Error> {
         let path = record_path(output);
-        let bytes = regular_file::read_own_if_there(&path, RUN_FILE_BYTES);
+        let bytes = regular_file::read_own_file_if_exists(&path, RUN_FILE_BYTES);
         let bytes = bytes.map_err(Error::io(&path, "read"))?.unwrap_or_default();
         if serde_json::from_slice::<Self>(&bytes).is_err() {
             return Ok(());

@@ -16,7 +16,7 @@ pub(in crate::commands) fn file_name(path: &Path) -> String {
 }
 
 /// Removes local paths and secrets from settings.
-pub(in crate::commands) fn publishable(settings: Table) -> Table {
+pub(in crate::commands) fn publishable_settings(settings: Table) -> Table {
     let folders: Vec<String> = [std::env::var("HOME").ok(), current_dir()]
         .into_iter()
         .flatten()
@@ -132,7 +132,7 @@ mod tests {
             .replace("@HOME", concat!("/ho", "me"))
             .replace("@USERS", concat!("Use", "rs"))
             .replace("@ROOT", concat!("/ro", "ot"));
-        let published_text = publishable(settings.parse().expect("TOML")).to_string();
+        let published_text = publishable_settings(settings.parse().expect("TOML")).to_string();
         for secret in ["jane", "hunter2", "/srv", "/usr", "/root", "../", "~"] {
             assert!(
                 !published_text.contains(secret),

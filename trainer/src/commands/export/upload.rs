@@ -8,7 +8,7 @@ use tooltune_json::printable;
 
 use crate::cli::ExportArgs;
 use crate::commands::export::pending_upload::PendingUpload;
-use crate::commands::{counted, eprint_line, print_line};
+use crate::commands::{count_noun, eprint_line, print_line};
 use crate::error::Error;
 use tooltune_terminal::Fetching;
 
@@ -121,7 +121,7 @@ fn list_files(names: &[String], origin: &str) -> Option<String> {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let n = counted(names.len(), "file");
+    let n = count_noun(names.len(), "file");
     (!names.is_empty()).then(|| format!("{n} of {origin}: {}{more}", listed.join(", ")))
 }
 

@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
             self.queue.pop_back();
             self.generations[prompt].finish = FinishReason::Context;
             self.n_done += 1;
-            observer.finished(prompt, &self.generations[prompt])?;
+            observer.on_finished(prompt, &self.generations[prompt])?;
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl<'a> Batch<'a> {
             row.is_live = false;
             row.generation.finish = finish;
             self.n_done += 1;
-            observer.finished(row.prompt, &row.generation)?;
+            observer.on_finished(row.prompt, &row.generation)?;
             self.generations[row.prompt] = std::mem::take(&mut row.generation);
         }
         Ok(())

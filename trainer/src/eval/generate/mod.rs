@@ -188,7 +188,7 @@ pub trait Observer {
     /// # Errors
     ///
     /// An error stops the work.
-    fn finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
+    fn on_finished(&mut self, _prompt: usize, _generation: &Generation) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -232,7 +232,7 @@ pub fn complete(
     options: &GenerationOptions,
     observer: &mut dyn Observer,
 ) -> Result<Option<Vec<Generation>>, Error> {
-    let decoder = decoder.concatenated();
+    let decoder = decoder.with_combined_adapters();
     let mut batch = Batch::new(&decoder, jobs, options);
     while batch.advance(observer)? {
         if !observer.progress(batch.progress()) {

@@ -278,7 +278,7 @@ impl Observer for CompletionObserver<'_> {
         }
     }
 
-    fn finished(&mut self, prompt: usize, generation: &Generation) -> Result<(), Error> {
+    fn on_finished(&mut self, prompt: usize, generation: &Generation) -> Result<(), Error> {
         let pending = &self.prompts[prompt];
         (self.finished)(
             pending.number,

@@ -27,25 +27,25 @@ use tooltune_suites::{Ceiling, SuiteInfo};
 use tooltune_template::{ChatTemplate, Conversation, Message, Role};
 
 use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Opening, SuiteKind, SuiteResult, ceiling_notes, named_means};
+use super::{SuiteContext, SuiteKind, SuiteResult, ceiling_notes, named_means};
 use crate::config::{Config, Flatten, Suite};
 use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint};
 use crate::eval::generator::{Generator, PromptText};
 use crate::eval::prediction::{Prediction, ScoredPrediction};
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 use crate::eval::saved::excerpt;
 use crate::rows::{ReadingReport, eval_rows};
 use crate::settings;
-use tooltune_terminal::counted;
+use tooltune_terminal::count_noun;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let settings = PromptSettings::from_config(&opening.config.eval);
+    open: |suite_context| {
+        let settings = PromptSettings::from_config(&suite_context.config.eval);
         Ok(PromptEvaluation::into_loaded(
-            CallsSuite::open(opening)?,
+            CallsSuite::open(suite_context)?,
             settings,
         ))
     },
@@ -56,7 +56,7 @@ pub(super) static KIND: SuiteKind = SuiteKind {
 const N_SHOWN_CHARACTERS: usize = 24;
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "turn",
 };
@@ -106,8 +106,8 @@ impl CallsSuite {
     /// # Errors
     ///
     /// Rows cannot be read, no row has tools, or a turn has more calls than can be compared.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let Opening { config, device, .. } = opening;
+    pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
+        let SuiteContext { config, device, .. } = suite_context;
         let mut nested = config.clone();
         nested.data.flatten = Flatten::None;
         let mut report = ReadingReport::default();
@@ -159,10 +159,10 @@ impl CallsSuite {
             .count();
         remarks.push(format!(
             "calls: evaluating {} of {}; the references have {}, and {} without calls",
-            counted(turns.len(), "turn"),
-            counted(rows.len(), "row"),
-            counted(n_calls, "call"),
-            counted(n_texts, "turn")
+            count_noun(turns.len(), "turn"),
+            count_noun(rows.len(), "row"),
+            count_noun(n_calls, "call"),
+            count_noun(n_texts, "turn")
         ));
         Ok(Self {
             turns,

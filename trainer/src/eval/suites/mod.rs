@@ -144,7 +144,7 @@ fn ceiling_notes(suite: &SuiteInfo, ceilings: &[Ceiling]) -> impl Iterator<Item 
 }
 
 /// The files of a suite under their names in a checkpoint.
-pub fn in_checkpoint(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
+pub fn checkpoint_files(suite: Suite, files: Files) -> impl Iterator<Item = (String, Vec<u8>)> {
     let with_prefix = move |(name, bytes)| (format!("eval.{suite}.{name}"), bytes);
     files.into_iter().map(with_prefix)
 }
@@ -250,7 +250,7 @@ pub enum Purpose {
 
 /// Arguments for opening a suite.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening<'o> {
+pub struct SuiteContext<'o> {
     /// The settings.
     pub config: &'o Config,
     /// Device for encoders.
@@ -263,7 +263,7 @@ pub struct Opening<'o> {
     pub rows: Option<&'o [Row]>,
 }
 
-impl<'o> Opening<'o> {
+impl<'o> SuiteContext<'o> {
     /// The files of a suite with its own table: the files of the command line, otherwise the
     /// table's own files, otherwise `data.eval`.
     ///
@@ -319,7 +319,7 @@ struct SuiteKind {
     /// Registry entry of the suite.
     info: &'static SuiteInfo,
     /// Loads its samples and opens its services.
-    open: fn(Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error>,
+    open: fn(SuiteContext<'_>) -> Result<Box<dyn LoadedSuite>, Error>,
     /// Compares two `metrics.json` of the suite in a table, if the suite supports this.
     change: Option<Change>,
 }
@@ -368,8 +368,8 @@ fn kind(suite: Suite) -> Result<&'static SuiteKind, Error> {
 /// # Errors
 ///
 /// A file, executor, judge or sandbox is missing or invalid.
-pub fn open(suite: Suite, opening: Opening<'_>) -> Result<Box<dyn LoadedSuite>, Error> {
-    (kind(suite)?.open)(opening)
+pub fn open(suite: Suite, suite_context: SuiteContext<'_>) -> Result<Box<dyn LoadedSuite>, Error> {
+    (kind(suite)?.open)(suite_context)
 }
 
 /// The function that compares two evaluations of the suite.
@@ -418,7 +418,7 @@ impl LoadedSuites {
         if config.eval.eval_strategy == EvalStrategy::No {
             return Ok(Self::default());
         }
-        let opening = Opening {
+        let suite_context = SuiteContext {
             config,
             device,
             purpose: Purpose::Run,
@@ -427,7 +427,7 @@ impl LoadedSuites {
         };
         let suites = config.eval.suites.iter().copied();
         let suites = suites.filter(|suite| !suite.needs().rows_are_samples());
-        let suites = suites.map(|suite| open(suite, opening));
+        let suites = suites.map(|suite| open(suite, suite_context));
         let suites = Self(suites.collect::<Result<_, _>>()?);
         for suite in &suites.0 {
             for remark in suite.remarks() {
@@ -445,8 +445,8 @@ impl LoadedSuites {
     /// # Errors
     ///
     /// Same as [`open`].
-    pub fn of_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
-        let opening = Opening {
+    pub fn from_rows(config: &Config, device: &Device, rows: &[Row]) -> Result<Self, Error> {
+        let suite_context = SuiteContext {
             config,
             device,
             purpose: Purpose::Run,
@@ -455,7 +455,7 @@ impl LoadedSuites {
         };
         let suites = config.eval.suites.iter().copied();
         let suites = suites.filter(|suite| suite.needs().rows_are_samples());
-        let suites = suites.map(|suite| open(suite, opening));
+        let suites = suites.map(|suite| open(suite, suite_context));
         Ok(Self(suites.collect::<Result<_, _>>()?))
     }
 
@@ -465,7 +465,7 @@ impl LoadedSuites {
     /// # Errors
     ///
     /// Errors of the suites.
-    pub fn ranked(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
+    pub fn evaluate_rankings(&self, retriever: &MiniLmEncoder) -> Result<(Metrics, Files), Error> {
         let (mut metrics, mut files) = (Metrics::new(), Files::new());
         for suite in self.iter() {
             let context = EvalContext {
@@ -480,7 +480,7 @@ impl LoadedSuites {
             };
             if let Some(result) = suite.evaluate(context)? {
                 metrics.extend(result.metrics);
-                files.extend(in_checkpoint(suite.suite(), result.files));
+                files.extend(checkpoint_files(suite.suite(), result.files));
             }
         }
         Ok((metrics, files))
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_ceiling_is_printed_next_to_its_value() {
-        let slot = SuiteInfo::named("slot").expect("a suite");
+        let slot = SuiteInfo::from_name("slot").expect("a suite");
         let ceilings = [Ceiling {
             metric: "strict_keys_accuracy",
             value: 0.625,

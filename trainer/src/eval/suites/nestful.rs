@@ -21,7 +21,9 @@ use super::code::python_runner;
 use super::prompt_suite::{
     JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring, requests,
 };
-use super::{EvalContext, LoadedSuite, Opening, SuiteKind, SuiteResult, named_means, read_samples};
+use super::{
+    EvalContext, LoadedSuite, SuiteContext, SuiteKind, SuiteResult, named_means, read_samples,
+};
 use crate::config::eval::NestfulConfig;
 use crate::config::{SandboxConfig, Suite};
 use crate::error::{Error, SuiteError};
@@ -31,14 +33,14 @@ use crate::eval::generator::{
     Completion, Ending, GenerationRequest, Generator, PromptText, Rounds,
 };
 use crate::eval::journal::Journal;
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 use tooltune_terminal::GenerationProgress;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let settings = PromptSettings::from_config(&opening.config.eval);
-        let suite = NestfulSuite::open(opening)?;
+    open: |suite_context| {
+        let settings = PromptSettings::from_config(&suite_context.config.eval);
+        let suite = NestfulSuite::open(suite_context)?;
         Ok(match suite.react {
             Some(_) => Box::new(suite),
             None => PromptEvaluation::into_loaded(suite, settings),
@@ -54,13 +56,13 @@ impl SuiteError for NestfulError {
 }
 
 /// The lines of `predictions.jsonl`, if a completion is a whole sequence of calls.
-const SEQUENCES: LinesOf = LinesOf {
+const SEQUENCES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "sequence",
 };
 
 /// The lines of `predictions.jsonl`, if each call is answered before the next.
-const LOOPS: LinesOf = LinesOf {
+const LOOPS: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "loop",
 };
@@ -125,10 +127,10 @@ impl NestfulSuite {
     ///
     /// Rows or prompts cannot be read, a family has no prompt, or this machine cannot run a folder
     /// of functions in isolation.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let eval = &opening.config.eval;
+    pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
+        let eval = &suite_context.config.eval;
         let config = &eval.nestful.clone().unwrap_or_default();
-        let files = opening.files(&config.data)?;
+        let files = suite_context.files(&config.data)?;
         let (rows, sample_files) = read_samples(files, eval, |file| {
             let records = tooltune_files::open(file).map_err(ToolsError::from)?;
             let rows = read_nestful_rows(TextLines::from_records(records));

@@ -92,7 +92,7 @@ impl Answer for Prediction {
     }
 
     fn from_line(line: Value) -> Result<Self, String> {
-        Self::of_line(line)
+        Self::parse_line(line)
     }
 }
 
@@ -102,7 +102,7 @@ impl Answer for Completion {
     }
 
     fn from_line(line: Value) -> Result<Self, String> {
-        Prediction::of_line(line).map(Self::from)
+        Prediction::parse_line(line).map(Self::from)
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) fn requests<'a, S: PromptSuite>(
             id,
             text: suite.prompt(sample)?,
             max_new_tokens,
-            constraint: constraints.and_then(|all| all.of_prompt(sample)),
+            constraint: constraints.and_then(|all| all.prompt_constraint(sample)),
         })
     })
     .collect()

@@ -14,10 +14,10 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
 use crate::error::Error;
 use crate::eval::ranked_texts::RankedTexts;
-use crate::eval::report_files::{LinesOf, report_files};
+use crate::eval::report_files::{PredictionLines, report_files};
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "ranking",
 };
@@ -27,7 +27,11 @@ const SHOWN: usize = 10;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| Ok(Box::new(RetrievalSuite(RankedTexts::open(opening.config)?))),
+    open: |suite_context| {
+        Ok(Box::new(RetrievalSuite(RankedTexts::open(
+            suite_context.config,
+        )?)))
+    },
     change: None,
 };
 
@@ -52,7 +56,7 @@ impl RetrievalSuite {
     /// # Errors
     ///
     /// Never for an opened suite: each query has a relevant document.
-    fn ranked(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
+    fn rank_documents(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
         let texts = &self.0;
         let documents = encoder.comparison_embeddings(&texts.document_ids);
         let queries = texts.queries();
@@ -117,7 +121,7 @@ impl LoadedSuite for RetrievalSuite {
 
     fn evaluate(&self, context: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {
         let retriever = context.retriever.ok_or_else(no_retriever)?;
-        self.ranked(retriever.encoder).map(Some)
+        self.rank_documents(retriever.encoder).map(Some)
     }
 
     fn score_saved(&self, _: &Path, _: EvalContext<'_>) -> Result<Option<SuiteResult>, Error> {

@@ -11,13 +11,13 @@ use tooltune_suites::{Estimate, RowError, RowSuite, SampleScores, SuiteInfo};
 use tooltune_template::{Conversation, Message, Role};
 
 use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{LoadedSuite, Opening, SuiteResult, metrics_table, named_means, read_samples};
+use super::{LoadedSuite, SuiteContext, SuiteResult, metrics_table, named_means, read_samples};
 use crate::config::Suite;
 use crate::error::{Error, SuiteError};
 use crate::eval::by_file::SampleFiles;
 use crate::eval::generator::PromptText;
 use crate::eval::prediction::{Prediction, ScoredPrediction};
-use crate::eval::report_files::{LinesOf, json_value, report_files};
+use crate::eval::report_files::{PredictionLines, json_value, report_files};
 
 impl SuiteError for RowError {
     fn is_system_error(&self) -> bool {
@@ -58,13 +58,16 @@ struct Rows<S: RowSuite, A> {
 /// # Errors
 ///
 /// There are no files, or a file or row cannot be read.
-pub(super) fn open<S, A>(opening: Opening<'_>, suite: S) -> Result<Box<dyn LoadedSuite>, Error>
+pub(super) fn open<S, A>(
+    suite_context: SuiteContext<'_>,
+    suite: S,
+) -> Result<Box<dyn LoadedSuite>, Error>
 where
     S: RowSuite + 'static,
     A: RowAnswer + 'static,
     Error: From<S::Error>,
 {
-    let (rows, files) = read_files(opening, S::SUITE, |lines| Ok(suite.read(lines)?))?;
+    let (rows, files) = read_files(suite_context, S::SUITE, |lines| Ok(suite.read(lines)?))?;
     let rows = Rows::<S, A> {
         suite,
         rows,
@@ -72,7 +75,7 @@ where
         prompts: OnceCell::new(),
         answers: PhantomData,
     };
-    let settings = unconstrained_settings(opening, S::SUITE);
+    let settings = unconstrained_settings(suite_context, S::SUITE);
     Ok(PromptEvaluation::into_loaded(rows, settings))
 }
 
@@ -82,12 +85,12 @@ where
 ///
 /// There are no files, a file cannot be read, or errors of `read`.
 pub(super) fn read_files<T>(
-    opening: Opening<'_>,
+    suite_context: SuiteContext<'_>,
     suite: &'static SuiteInfo,
     read: impl Fn(JsonLines) -> Result<Vec<T>, Error>,
 ) -> Result<(Vec<T>, SampleFiles), Error> {
-    let eval = &opening.config.eval;
-    let files = opening.files(eval.files_of(Suite::from_info(suite)))?;
+    let eval = &suite_context.config.eval;
+    let files = suite_context.files(eval.files_of(Suite::from_info(suite)))?;
     read_samples(files, eval, |file| {
         let records = tooltune_files::open(file).map_err(ToolsError::from)?;
         read(JsonLines::from_records(records))
@@ -96,10 +99,10 @@ pub(super) fn read_files<T>(
 
 /// The settings of a suite whose answers have no schema.
 pub(super) fn unconstrained_settings(
-    opening: Opening<'_>,
+    suite_context: SuiteContext<'_>,
     suite: &'static SuiteInfo,
 ) -> PromptSettings {
-    let eval = &opening.config.eval;
+    let eval = &suite_context.config.eval;
     if eval.constrained {
         tracing::warn!(
             "eval.constrained is ignored by the suite {}: its answers have no schema",
@@ -217,13 +220,13 @@ where
                 )
             }
         };
-        let lines_of = LinesOf {
+        let prediction_lines = PredictionLines {
             suite,
             kind: S::LINES,
         };
         Ok(SuiteResult {
             metrics,
-            files: report_files(lines_of, &fields, lines)?,
+            files: report_files(prediction_lines, &fields, lines)?,
             table,
             by_file,
             notes: Vec::new(),

@@ -114,7 +114,7 @@ pub fn encoder(
     let Some(retriever) = config.retriever.as_ref().filter(|_| path.exists()) else {
         return Ok(None);
     };
-    let files = EncoderFiles::of_retriever(retriever)?;
+    let files = EncoderFiles::for_retriever(retriever)?;
     Ok(Some(files.encoder(&files.parameters(&path, device)?)))
 }
 
@@ -138,7 +138,7 @@ pub fn export(
             checkpoint.display()
         )));
     };
-    let files = EncoderFiles::of_retriever(retriever)?;
+    let files = EncoderFiles::for_retriever(retriever)?;
     let layout = ParameterLayout::new(&files.config);
     let flat = files.parameters(&path, device)?;
     let untrained = files.parameters(&files.dir, device)?;

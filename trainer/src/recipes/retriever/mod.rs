@@ -86,7 +86,7 @@ pub fn train(
     if let Some(checkpoint) = &start {
         let has_steps = !run.retriever.is_done() && run.run.stopped_early.is_none();
         let is_over = !has_steps && !run.evaluation_is_due();
-        run.run.reporter.resumed(checkpoint, is_over);
+        run.run.reporter.show_resumed_step(checkpoint, is_over);
     }
     run.evaluate_and_save_if_due()?;
     // Before the first step of this process there is nothing to save.
@@ -159,7 +159,7 @@ impl<'a> Recipe<'a> for Run<'a> {
         let suites = self.suites.as_ref();
         let current_encoder = self.retriever.current_encoder();
         suites
-            .map(|suites| suites.ranked(&current_encoder))
+            .map(|suites| suites.evaluate_rankings(&current_encoder))
             .transpose()
     }
 

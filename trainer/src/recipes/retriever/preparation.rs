@@ -55,7 +55,7 @@ impl RetrieverPreparation {
         retriever: &RetrieverConfig,
         lm_steps: Option<u64>,
     ) -> Result<Self, Error> {
-        let files = EncoderFiles::of_retriever(retriever)?;
+        let files = EncoderFiles::for_retriever(retriever)?;
         let set = match &retriever.train {
             Some(RetrieverData::Pairs(paths)) => {
                 refuse_shared_files(paths, &retriever.eval)?;

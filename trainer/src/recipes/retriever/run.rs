@@ -98,7 +98,7 @@ impl<'a> RetrieverRun<'a> {
             let layout = &encoder.layout;
             let (r, alpha, targets) = (lora.r, lora.lora_alpha, &lora.target_modules[..]);
             let lora = RetrieverLora::new(layout, parameters, r, alpha, targets)?;
-            parameters = lora.initial(config.train.seed, device);
+            parameters = lora.initial_factors(config.train.seed, device);
             encoder.trained = Trained::Lora(Box::new(lora));
         }
         let adamw = AdamW {
@@ -111,7 +111,7 @@ impl<'a> RetrieverRun<'a> {
             optimizer: Optimizer::new(adamw, training.max_grad_norm, &parameters),
             state: RetrieverState::default(),
             loss: settings::info_nce(training, files.comparison_head()),
-            schedule: LearningRateSchedule::of_retriever(training, preparation.total_steps),
+            schedule: LearningRateSchedule::for_retriever(training, preparation.total_steps),
             mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
             hard_negatives: training.hard_negatives,
             max_nonfinite: config.train.max_nonfinite,

@@ -109,7 +109,7 @@ fn listed_tools_are_held_out_and_global_functions_get_api_results() {
         .data_set
         .unwrap();
     let is_unseen = |row: &Trajectory| apis(row).iter().any(|api| api.starts_with("RoomKey/"));
-    for (name, rows) in data_set.splits.by_name() {
+    for (name, rows) in data_set.splits.named_splits() {
         assert!(!rows.is_empty(), "{name}");
         assert!(
             rows.iter()

@@ -19,8 +19,8 @@ pub enum FormatError {
 
     /// A row matches several formats.
     #[error(
-        "the row has the fields of {formats}; set data.format to one of them, \
-         or remove the fields of the other"
+        "the row has the fields of several formats: {formats}; set data.format to one of them, \
+         or remove the fields of the others"
     )]
     Several {
         /// The formats with their required fields.

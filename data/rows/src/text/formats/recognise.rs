@@ -149,7 +149,7 @@ pub fn recognise(fields: &Map<String, Value>) -> Result<RecognisedFormat, Format
                 .iter()
                 .map(|shape| format!("{} ({})", shape.format.as_str(), join_names(shape.needed)));
             Err(FormatError::Several {
-                formats: formats.collect::<Vec<_>>().join(" and of "),
+                formats: formats.collect::<Vec<_>>().join(" and "),
             })
         }
     }

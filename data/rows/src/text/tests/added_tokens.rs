@@ -67,7 +67,7 @@ fn chats_have_the_ids_of_transformers_with_any_post_processor() {
             case.name
         );
         // Only a missing begin token is reported.
-        let has_bos = !case.tokenizer.added().before.is_empty();
+        let has_bos = !case.tokenizer.added_tokens().before.is_empty();
         let is_missing = has_bos && case.name.ends_with("writes_none");
         assert_eq!(
             report.without_bos.n_examples,
@@ -97,7 +97,7 @@ fn chats_have_the_ids_of_transformers_with_any_post_processor() {
 fn plain_prompts_start_with_the_added_tokens_once_and_have_no_end_token() {
     let mut n_with_bos = 0;
     for case in cases() {
-        let added = case.tokenizer.added();
+        let added = case.tokenizer.added_tokens();
         n_with_bos += usize::from(added.before == [0]);
         for plain in case.values["plain"].as_array().unwrap() {
             let text = plain["text"].as_str().unwrap();

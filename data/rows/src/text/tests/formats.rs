@@ -369,7 +369,8 @@ fn a_row_is_recognised_by_its_fields_and_an_unknown_one_lists_the_expected_field
     let several = recognise_row(&json!({"messages": [], "conversations": []})).unwrap_err();
     assert!(
         several.starts_with(
-            "the row has the fields of messages (messages) and of sharegpt (conversations); set"
+            "the row has the fields of several formats: messages (messages) and sharegpt \
+             (conversations); set"
         ),
         "{several}"
     );

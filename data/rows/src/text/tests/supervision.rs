@@ -199,7 +199,7 @@ fn a_stop_token_inside_an_answer_is_an_error_with_its_location() {
         error_of(turn("Hi", "a<|im_end|>b").to_vec(), TrainOn::Completion),
         "row: message 1 contains the stop token \"<|im_end|>\" after \"a\": generation would end \
          there and never reach the rest; remove the token from the row, or, if the chat template writes \
-         it, use a template that ends a turn once"
+         it, use a template that writes it only at the end of a turn"
     );
     let long = format!("{}<|im_end|>", "long ".repeat(100));
     let fault = error_of([turn("A?", &long), turn("B?", "b")].concat(), TrainOn::All);

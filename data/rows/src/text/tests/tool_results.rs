@@ -180,7 +180,7 @@ fn a_result_that_names_another_tool_than_its_call_is_refused() {
     let error = read().next().unwrap().unwrap_err().to_string();
     for part in [
         ":1: messages[2].name is \"g\"",
-        "messages[1].tool_calls[0], the call with its tool_call_id, calls \"f\"",
+        "the tool_call_id of this message belongs to messages[1].tool_calls[0], which calls \"f\"",
     ] {
         assert!(error.contains(part), "{error}");
     }

@@ -53,7 +53,7 @@ pub(super) fn parse_gemma_call(
             }
         }
         let start = cursor.skip_whitespace();
-        if let Some(end) = start.after(marks.close) {
+        if let Some(end) = start.strip_mark(marks.close) {
             return Some(end.begin);
         }
         if !start.rest().starts_with("call:") || answer.has_too_many_calls() {
@@ -64,7 +64,7 @@ pub(super) fn parse_gemma_call(
 }
 
 fn parse_call(cursor: Cursor<'_>, marks: GemmaMarks) -> Result<(WrittenCall, usize), String> {
-    let Some(head) = cursor.skip_whitespace().after("call:") else {
+    let Some(head) = cursor.skip_whitespace().strip_mark("call:") else {
         return Err("a call does not start with call:".to_owned());
     };
     let rest = head.rest();

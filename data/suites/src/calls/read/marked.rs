@@ -27,7 +27,7 @@ pub(super) fn parse_deepseek(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> Op
     let line = body.rest().find('\n').unwrap_or(body.rest().len());
     let name = body.rest()[..line].trim().to_owned();
     let json = body.skip(line).skip_whitespace();
-    let json = json.after(FENCE).unwrap_or(json);
+    let json = json.strip_mark(FENCE).unwrap_or(json);
     Some(add_arguments(name, json, answer))
 }
 

@@ -89,7 +89,8 @@ pub(super) fn add_lines(
         Some(parsed) => {
             add(&parsed.calls, answer);
             let end = cursor.skip(parsed.n_bytes).skip_whitespace();
-            end.after(close).map_or(cursor.text.len(), |end| end.begin)
+            end.strip_mark(close)
+                .map_or(cursor.text.len(), |end| end.begin)
         }
         None => {
             answer.add_malformed(UNREADABLE.to_owned());

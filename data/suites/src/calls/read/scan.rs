@@ -73,7 +73,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// The position after a marker, if the text continues with it.
-    pub(super) fn after(self, mark: &str) -> Option<Self> {
+    pub(super) fn strip_mark(self, mark: &str) -> Option<Self> {
         let is_match = self.rest().starts_with(mark);
         is_match.then(|| self.skip(mark.len()))
     }

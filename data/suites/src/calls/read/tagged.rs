@@ -119,7 +119,7 @@ fn parse_functions(mut cursor: Cursor<'_>, is_in_tags: bool, answer: &mut CallsA
             ..cursor
         }
         .skip_whitespace()
-        .after(FUNCTION);
+        .strip_mark(FUNCTION);
         match next_function {
             Some(next_function) if !answer.has_too_many_calls() => cursor = next_function,
             _ => return end,
@@ -213,7 +213,7 @@ fn parse_json_function(
         ..cursor
     }
     .skip_whitespace()
-    .after(END_FUNCTION) else {
+    .strip_mark(END_FUNCTION) else {
         let reason = format!("the call to {name} is not terminated after its arguments");
         return Err(CallError { reason, end });
     };
@@ -263,12 +263,12 @@ fn parse_glm_call(cursor: Cursor<'_>, answer: &mut CallsAnswer) -> usize {
     let name = rest[..head].trim().to_owned();
     let mut argument_cursor = cursor.skip(head);
     let mut arguments = Map::new();
-    while let Some(key) = argument_cursor.skip_whitespace().after(KEY) {
+    while let Some(key) = argument_cursor.skip_whitespace().strip_mark(KEY) {
         let argument = key.rest().find(END_KEY).and_then(|key_end| {
             let value = key
                 .skip(key_end + END_KEY.len())
                 .skip_whitespace()
-                .after(VALUE)?;
+                .strip_mark(VALUE)?;
             let n_bytes = arg_value_end(value.rest())?;
             Some((&key.rest()[..key_end], value, n_bytes))
         });

@@ -169,10 +169,10 @@ fn the_lenient_parser_finds_calls_anywhere_in_the_text() {
 #[test]
 fn every_parser_is_found_by_its_name() {
     for (name, parser) in Parser::ALL {
-        assert_eq!(Parser::named(name), Some(parser));
+        assert_eq!(Parser::from_name(name), Some(parser));
         assert_eq!(parser.name(), name);
     }
-    assert_eq!(Parser::named("gpt"), None);
+    assert_eq!(Parser::from_name("gpt"), None);
     for (family, parser) in [
         ("Hermes-2-Pro-Mistral-7B", Parser::Hermes),
         ("xLAM-8x7b-r", Parser::Xlam),

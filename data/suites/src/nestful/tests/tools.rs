@@ -60,7 +60,7 @@ fn an_error_names_the_function_and_the_problem() {
             "max_number: expected a number, found a value of type str",
         ),
         ("divide", "[1, 0]", "divide: division by zero"),
-        ("sqrt", "[49.0]", "sqrt: an integer was expected"),
+        ("sqrt", "[49.0]", "sqrt: expected an integer"),
         (
             "sqrt",
             "[-1]",

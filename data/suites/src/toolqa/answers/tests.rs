@@ -152,11 +152,11 @@ fn a_list_of_many_numbers_is_right_by_the_published_rule_and_wrong_by_the_strict
 #[test]
 fn every_metric_has_its_name() {
     for metric in AnswerMetric::ALL {
-        assert_eq!(AnswerMetric::named(metric.name()), Some(metric));
+        assert_eq!(AnswerMetric::from_name(metric.name()), Some(metric));
         let json_name = serde_json::to_value(metric).expect("written");
         assert_eq!(json_name, serde_json::json!(metric.name()));
     }
-    assert_eq!(AnswerMetric::named("rouge"), None);
+    assert_eq!(AnswerMetric::from_name("rouge"), None);
 }
 
 proptest! {

@@ -157,13 +157,13 @@ fn a_truncated_response_reports_the_omission_in_the_format_of_its_setting() {
 #[test]
 fn settings_have_names_and_limits() {
     for setting in Setting::ALL {
-        assert_eq!(Setting::named(setting.name()), Some(setting));
+        assert_eq!(Setting::from_name(setting.name()), Some(setting));
         assert_eq!(
             serde_json::to_value(setting).expect("written"),
             json!(setting.name())
         );
     }
-    assert_eq!(Setting::named("chat"), None);
+    assert_eq!(Setting::from_name("chat"), None);
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn predictions_must_match_the_rows_by_uid() {
         error_text(1, &duplicated)
             .starts_with("prediction 2: duplicate uid \"q0\" (first at prediction 1)")
     );
-    assert!(error_text(1, &predictions(&[None])).starts_with("no question has an answer"));
+    assert!(error_text(1, &predictions(&[None])).starts_with("no question has a model output"));
 }
 
 #[test]

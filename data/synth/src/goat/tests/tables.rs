@@ -121,7 +121,11 @@ fn every_edge_leads_from_a_shown_column_to_a_required_parameter() {
             "{edge:?}"
         );
         let target = catalogue.entry(catalogue.position(&edge.target).unwrap());
-        assert!(target.required().any(|p| p.name == edge.parameter));
+        assert!(
+            target
+                .required_parameters()
+                .any(|p| p.name == edge.parameter)
+        );
         assert_ne!(edge.source, edge.target);
     }
     let across = edges

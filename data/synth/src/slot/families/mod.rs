@@ -77,7 +77,7 @@ pub(super) static DOMAINS: LazyLock<Vec<Domain>> =
     LazyLock::new(|| FILES.iter().map(TableFile::read).collect());
 
 /// The families of a split, in table order.
-pub(super) fn in_split(split: Split) -> Vec<&'static Family> {
+pub(super) fn families_in_split(split: Split) -> Vec<&'static Family> {
     let all_families = DOMAINS.iter().flat_map(|domain| &domain.families);
     all_families
         .filter(|family| family.split == split)

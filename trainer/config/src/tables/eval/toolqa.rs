@@ -117,13 +117,14 @@ impl SuiteTable for ToolQaConfig {
             judge.check(&format!("{table}.judge"), rules);
         }
         let reduce = format!("{table}.reduce");
-        let is_unreadable = rules.is_typed(&reduce) && !rules.findings.is_read(&reduce);
+        let is_unreadable =
+            rules.is_in_source(&reduce) && !rules.findings.has_source_value(&reduce);
         if self.reduce == Some(ResponseReduction::Truncate) || is_unreadable {
             return;
         }
         for key in ["max_items", "max_depth", "max_chars", "jmespath"] {
             let path = format!("{table}.{key}");
-            if rules.is_typed(&path) {
+            if rules.is_in_source(&path) {
                 let message = format!("`{path}` is for `{reduce}` = \"truncate\"");
                 let help = "write reduce = \"truncate\", or delete this line";
                 rules.report(&path, message, help);

@@ -131,7 +131,7 @@ struct Rankings {
 impl Rankings {
     /// For each trajectory, the mean recall over its texts and their number. The mean of these
     /// values, weighted by the number of texts, is the mean of the report.
-    fn of_trajectories(&self) -> Vec<Value> {
+    fn trajectory_recalls(&self) -> Vec<Value> {
         let mut golds = self.golds.iter();
         let mean = |n: usize| {
             let own: Vec<&RankedGold> = golds.by_ref().take(n).collect();
@@ -161,8 +161,8 @@ impl AgentBenchmark for GoatBenchmark {
 
     fn add_retrieval(&self, scores: &mut AgentScores, loops: &AgentLoops) -> Result<(), Error> {
         let rankings = self.retrieval(loops.index(), loops.method())?;
-        let of_trajectories = rankings.of_trajectories();
-        for (line, own) in scores.predictions.iter_mut().zip(of_trajectories) {
+        let trajectory_recalls = rankings.trajectory_recalls();
+        for (line, own) in scores.predictions.iter_mut().zip(trajectory_recalls) {
             line["score"]["retrieval"] = own;
         }
         let report = RetrievalReport::new(&rankings.golds)?;

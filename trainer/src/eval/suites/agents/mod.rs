@@ -39,25 +39,33 @@ use crate::eval::generator::{
     Completion, Constrainer, GenerationRequest, Generator, PromptText, Rounds, TextConstraint,
 };
 use crate::eval::journal::Journal;
-use crate::eval::report_files::{JUDGE_FILE, LinesOf, json_lines, report_files};
+use crate::eval::report_files::{JUDGE_FILE, PredictionLines, json_lines, report_files};
 use crate::rows::{flat_documents, goat_options};
 use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static GOAT_KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| AgentSuite::open(&SUITE, opening, goat::GoatBenchmark::open),
+    open: |suite_context| AgentSuite::open(&SUITE, suite_context, goat::GoatBenchmark::open),
     change: None,
 };
 
 pub(super) static RESTBENCH_KIND: SuiteKind = SuiteKind {
     info: &RESTBENCH,
-    open: |opening| AgentSuite::open(&RESTBENCH, opening, restbench::RestBenchBenchmark::open),
+    open: |suite_context| {
+        AgentSuite::open(
+            &RESTBENCH,
+            suite_context,
+            restbench::RestBenchBenchmark::open,
+        )
+    },
     change: None,
 };
 
 pub(super) static APIBANK_KIND: SuiteKind = SuiteKind {
     info: &APIBANK,
-    open: |opening| AgentSuite::open(&APIBANK, opening, apibank::ApiBankBenchmark::open),
+    open: |suite_context| {
+        AgentSuite::open(&APIBANK, suite_context, apibank::ApiBankBenchmark::open)
+    },
     change: None,
 };
 
@@ -181,7 +189,7 @@ impl AgentScores {
         let report = self.report.iter().map(|(name, value)| (*name, value));
         let report = report.chain(by_file.iter().flatten().map(|(k, v)| (k.as_str(), v)));
         let report: BTreeMap<&str, &Value> = report.collect();
-        let lines = LinesOf {
+        let lines = PredictionLines {
             suite: suite.info(),
             kind: "loop",
         };
@@ -459,7 +467,10 @@ impl Calls<'_> {
             requested.task_id,
             sha256_bytes(called.as_bytes())
         );
-        if let Some(result) = journal.saved(&key).and_then(|saved| result_of(&saved.text)) {
+        if let Some(result) = journal
+            .saved_completion(&key)
+            .and_then(|saved| result_of(&saved.text))
+        {
             return Ok(Some(result));
         }
         let Some(result) = call(self.executor) else {

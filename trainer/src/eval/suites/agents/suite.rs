@@ -21,7 +21,7 @@ use crate::eval::report_files::{JUDGE_FILE, METRICS_FILE, json_lines, json_value
 use crate::eval::saved::{Joined, JoinedRows, join_saved, read_saved};
 use crate::eval::suites::judge::Judge;
 use crate::eval::suites::{
-    EvalContext, Files, LoadedSuite, Opening, Purpose, Retriever, SuiteResult,
+    EvalContext, Files, LoadedSuite, Purpose, Retriever, SuiteContext, SuiteResult,
 };
 use crate::rows::goat_config;
 
@@ -46,30 +46,30 @@ impl AgentSuite {
     /// Errors of `benchmark`, or an executor or judge that cannot be opened.
     pub(super) fn open<B: AgentBenchmark + 'static>(
         suite: &'static SuiteInfo,
-        opening: Opening<'_>,
+        suite_context: SuiteContext<'_>,
         benchmark: impl FnOnce(&Config) -> Result<B, Error>,
     ) -> Result<Box<dyn LoadedSuite>, Error> {
         let suite = Suite::from_info(suite);
-        let mut config = opening.config.of_agents(suite);
-        if !opening.data.is_empty() {
-            config.data.evaluate_on(opening.data.to_vec());
+        let mut config = suite_context.config.for_agents(suite);
+        if !suite_context.data.is_empty() {
+            config.data.evaluate_on(suite_context.data.to_vec());
         }
         let benchmark: Box<dyn AgentBenchmark> = Box::new(benchmark(&config)?);
         let goat = goat_config(&config)?;
-        let is_run = opening.purpose == Purpose::Run;
+        let is_run = suite_context.purpose == Purpose::Run;
         let judge = goat.judge.as_ref();
         let judge = judge.filter(|judge| benchmark.has_answers() && (judge.in_loop || !is_run));
         let judge = judge
             .map(|judge| Judge::open("goat.judge", judge))
             .transpose()?;
-        if opening.purpose != Purpose::SavedPredictions {
+        if suite_context.purpose != Purpose::SavedPredictions {
             let executor = open_executor(goat, benchmark.catalogue())?;
             if let Some(refused) = RefusedApis::find(&*executor, benchmark.catalogue()) {
                 tracing::warn!("{refused}");
             }
             drop(executor);
             if let Some(retriever) = &config.retriever {
-                let files = EncoderFiles::of_retriever(retriever)?;
+                let files = EncoderFiles::for_retriever(retriever)?;
                 warn_of_cut_documents(benchmark.catalogue(), &files)?;
             }
         }

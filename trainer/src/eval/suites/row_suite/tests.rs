@@ -79,7 +79,7 @@ impl Files {
         let mut config = Config::default();
         config.eval.max_samples = max_samples;
         config.data.eval = vec![self.0.path().join("a.jsonl"), self.0.path().join("b.jsonl")];
-        let opening = Opening {
+        let suite_context = SuiteContext {
             config: &config,
             device: &Default::default(),
             purpose: Purpose::SavedPredictions,
@@ -94,7 +94,7 @@ impl Files {
             watch: &mut |_| true,
         };
         let path = self.0.path().join("saved.jsonl");
-        let suite = open::<_, Prediction>(opening, Lengths);
+        let suite = open::<_, Prediction>(suite_context, Lengths);
         let scored = suite.and_then(|suite| suite.score_saved(Path::new(&path), context));
         let scored = scored.map_err(|error| error.to_string());
         Ok(scored?.expect("not stopped"))

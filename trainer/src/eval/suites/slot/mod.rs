@@ -21,7 +21,7 @@ use tooltune_suites::{Ceiling, SentenceEncoder, SuiteInfo};
 
 use self::flat_forms::{FlatCounts, FlatForms, Unflattened};
 use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
-use super::{Metrics, Opening, SavedMetrics, SuiteKind, SuiteResult, metrics_table};
+use super::{Metrics, SavedMetrics, SuiteContext, SuiteKind, SuiteResult, metrics_table};
 use crate::config::{Config, DataFormat, Suite};
 use crate::encoder::MiniLmEncoder;
 use crate::error::{Error, SuiteError};
@@ -29,16 +29,18 @@ use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint, Unsupported};
 use crate::eval::generator::{Generator, PromptText};
 use crate::eval::prediction::Prediction;
-use crate::eval::report_files::{LinesOf, NESTED_FILE, UNSUPPORTED_FILE, json_lines, report_files};
+use crate::eval::report_files::{
+    NESTED_FILE, PredictionLines, UNSUPPORTED_FILE, json_lines, report_files,
+};
 use crate::rows::{ReadingReport, RowFiles, eval_rows};
 use crate::settings;
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let settings = PromptSettings::from_config(&opening.config.eval);
+    open: |suite_context| {
+        let settings = PromptSettings::from_config(&suite_context.config.eval);
         Ok(PromptEvaluation::into_loaded(
-            SlotSuite::open(opening)?,
+            SlotSuite::open(suite_context)?,
             settings,
         ))
     },
@@ -48,7 +50,7 @@ pub(super) static KIND: SuiteKind = SuiteKind {
 impl SuiteError for ScoreError {}
 
 /// The lines of `predictions.jsonl`.
-const LINES: LinesOf = LinesOf {
+const LINES: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "completion",
 };
@@ -99,10 +101,10 @@ impl SlotSuite {
     /// # Errors
     ///
     /// Rows cannot be read or have another format, or the encoder cannot be loaded.
-    pub(super) fn open(opening: Opening<'_>) -> Result<Self, Error> {
-        let Opening { config, device, .. } = opening;
-        if let Some(rows) = opening.rows {
-            return Self::of_rows(config, rows.to_vec(), device);
+    pub(super) fn open(suite_context: SuiteContext<'_>) -> Result<Self, Error> {
+        let SuiteContext { config, device, .. } = suite_context;
+        if let Some(rows) = suite_context.rows {
+            return Self::from_rows(config, rows.to_vec(), device);
         }
         refuse_other_rows(config)?;
         let mut report = ReadingReport::default();
@@ -120,7 +122,7 @@ impl SlotSuite {
                 format!("eval.max_samples = {most} leaves no rows of {file}")
             }));
         }
-        let mut suite = Self::of_rows(config, rows, device)?;
+        let mut suite = Self::from_rows(config, rows, device)?;
         remarks.extend(suite.forms.lines());
         suite.remarks = remarks;
         Ok(suite)
@@ -131,7 +133,7 @@ impl SlotSuite {
     /// # Errors
     ///
     /// A row has no schema, or the encoder cannot be loaded.
-    fn of_rows(config: &Config, rows: Vec<Row>, device: &Device) -> Result<Self, Error> {
+    fn from_rows(config: &Config, rows: Vec<Row>, device: &Device) -> Result<Self, Error> {
         Ok(Self {
             forms: FlatForms::flatten(&rows, &config.data)?,
             rows,
@@ -171,7 +173,7 @@ impl SlotSuite {
         let slot_rows = slot_rows.collect::<Result<Vec<_>, Error>>()?;
         let (score, row_scores) = score_dataset(&slot_rows, &*self.encoder)?;
         let names = tooltune_suites::slot::Metrics::<f64>::NAMES;
-        let by_file = SampleFiles::of_rows(&self.rows).measure_by_file(names, |range| {
+        let by_file = SampleFiles::from_rows(&self.rows).measure_by_file(names, |range| {
             let means = slot_means(&row_scores[range]);
             Ok(means
                 .map(|means| means.columns())

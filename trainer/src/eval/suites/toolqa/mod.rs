@@ -20,22 +20,24 @@ use self::code::SandboxedCode;
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSuite, Scoring};
 use super::row_suite::{self, RowAnswer, read_files, unconstrained_settings};
-use super::{Opening, Purpose, SuiteKind, SuiteResult, named_means};
+use super::{Purpose, SuiteContext, SuiteKind, SuiteResult, named_means};
 use crate::config::eval::ToolQaConfig;
 use crate::config::{EvalConfig, Suite};
 use crate::error::{Error, SuiteError};
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::generate::FinishReason;
 use crate::eval::generator::{Completion, PromptText};
-use crate::eval::report_files::{JUDGE_FILE, LinesOf, METRICS_FILE, json_lines, report_files};
+use crate::eval::report_files::{
+    JUDGE_FILE, METRICS_FILE, PredictionLines, json_lines, report_files,
+};
 use tooltune_terminal::{GenerationProgress, Waiting, Work};
 
 pub(super) static KIND: SuiteKind = SuiteKind {
     info: &SUITE,
-    open: |opening| {
-        let config = &opening.config.eval.toolqa.clone().unwrap_or_default();
+    open: |suite_context| {
+        let config = &suite_context.config.eval.toolqa.clone().unwrap_or_default();
         // Missing questions are reported before missing responses.
-        opening.files(&config.data)?;
+        suite_context.files(&config.data)?;
         let responses = read_responses(config)?;
         if config.classify {
             let classifier = QuestionClassifier {
@@ -43,10 +45,10 @@ pub(super) static KIND: SuiteKind = SuiteKind {
                 schemas: schemas(config)?,
                 responses,
             };
-            return row_suite::open::<_, ToolQaPrediction>(opening, classifier);
+            return row_suite::open::<_, ToolQaPrediction>(suite_context, classifier);
         }
-        let suite = ToolQaSuite::open(opening, config, &responses)?;
-        let settings = unconstrained_settings(opening, &SUITE);
+        let suite = ToolQaSuite::open(suite_context, config, &responses)?;
+        let settings = unconstrained_settings(suite_context, &SUITE);
         Ok(PromptEvaluation::into_loaded(suite, settings))
     },
     change: None,
@@ -63,7 +65,7 @@ impl SuiteError for ToolQaError {
 }
 
 /// The lines of `predictions.jsonl`.
-const ANSWERS: LinesOf = LinesOf {
+const ANSWERS: PredictionLines = PredictionLines {
     suite: &SUITE,
     kind: "answer",
 };
@@ -78,7 +80,7 @@ pub(super) struct ToolQaSuite {
     files: SampleFiles,
     set: PromptSet,
     schemas: Schemas,
-    shown: PromptOptions,
+    prompt_options: PromptOptions,
     setting: Setting,
     /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
@@ -106,14 +108,14 @@ impl ToolQaSuite {
     /// A file cannot be read, running code is required but not allowed, or this machine cannot
     /// isolate it.
     fn open(
-        opening: Opening<'_>,
+        suite_context: SuiteContext<'_>,
         config: &ToolQaConfig,
         responses: &ToolResponses,
     ) -> Result<Self, Error> {
-        let is_run = opening.purpose == Purpose::Run;
+        let is_run = suite_context.purpose == Purpose::Run;
         let judge = config.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop || !is_run);
-        let (rows, files) = read_files(opening, &SUITE, |lines| {
+        let (rows, files) = read_files(suite_context, &SUITE, |lines| {
             Ok(read_questions(lines, responses)?)
         })?;
         Ok(Self {
@@ -121,7 +123,7 @@ impl ToolQaSuite {
             files,
             set: prompts(config)?,
             schemas: schemas(config)?,
-            shown: PromptOptions {
+            prompt_options: PromptOptions {
                 response_text: if config.python_repr {
                     ResponseText::PythonRepr
                 } else {
@@ -131,7 +133,7 @@ impl ToolQaSuite {
                 reduce_all: config.shortening(),
             },
             setting: config.setting,
-            code: code_runner(config, &opening.config.eval)?,
+            code: code_runner(config, &suite_context.config.eval)?,
             judge: judge
                 .map(|judge| Judge::open("eval.toolqa.judge", judge))
                 .transpose()?,
@@ -150,7 +152,7 @@ impl ToolQaSuite {
         }
         let messages = |row: &ToolQaRow| {
             self.set
-                .messages(row, self.setting, &self.schemas, &self.shown)
+                .messages(row, self.setting, &self.schemas, &self.prompt_options)
         };
         let conversations = self
             .rows
@@ -166,7 +168,7 @@ impl ToolQaSuite {
     ///
     /// The predictions are of other rows, the judge does not answer, or [`Error::Stopped`] if
     /// `watch` stopped the work.
-    fn judge_answers(
+    fn score_and_judge(
         &self,
         predictions: &[ToolQaPrediction],
         scoring: Scoring<'_>,
@@ -302,7 +304,7 @@ impl PromptSuite for ToolQaSuite {
         answers: Vec<ToolQaPrediction>,
         scoring: Scoring<'_>,
     ) -> Result<SuiteResult, Error> {
-        self.judge_answers(&answers, scoring)
+        self.score_and_judge(&answers, scoring)
     }
 }
 
