@@ -19,6 +19,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// A longer time between two ticks means that this process itself was stopped.
 const OWN_PAUSE: Duration = Duration::from_secs(3);
 
+/// Fewer seconds of silence or without progress prove nothing: three beats.
+const SHORTEST_SECONDS: u64 = 6;
+
 /// Time for sending an error to all peers together.
 const ANNOUNCE: Duration = Duration::from_secs(3);
 
@@ -144,7 +147,7 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
             continue;
         }
         let bytes = state.own.to_bytes();
-        if let Some(failure) = watch(shared, &state).filter(|_| !is_announced) {
+        if let Some(failure) = watch(shared, &state, now).filter(|_| !is_announced) {
             drop(state);
             shared.fail(failure);
             continue;
@@ -161,18 +164,28 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
 
 /// This process was stopped, so the silence of others proves nothing.
 fn forgive_all(shared: &Shared, state: &mut State, now: Instant) {
-    let now_ms = shared.now_ms();
+    let now_ms = shared.ms_at(now);
     for (link, peer) in shared.links.iter().zip(&mut state.peers) {
         link.forgive_silence(now_ms);
         peer.moved = now;
         peer.waits_since = peer.waits_since.map(|_| now);
     }
+    if let Some(waiting) = &mut state.waiting {
+        waiting.since = now;
+    }
 }
 
-/// The first peer that is silent or stalls.
-fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
-    let now_ms = shared.now_ms();
-    let settings = &shared.settings;
+/// The first peer that is silent, stalls, or waits for this rank while this rank waits for it.
+///
+/// Everything is compared with `now`, the time at which this process was surely not stopped.
+fn watch(shared: &Shared, state: &State, now: Instant) -> Option<RanksError> {
+    let now_ms = shared.ms_at(now);
+    let seconds_since = |time: Instant| now.saturating_duration_since(time).as_secs();
+    let [silence_seconds, step_seconds] = [
+        shared.settings.silence_seconds,
+        shared.settings.step_seconds,
+    ]
+    .map(|seconds| seconds.max(SHORTEST_SECONDS));
     for (link, peer) in shared.links.iter().zip(&state.peers) {
         if peer.has_ended || peer.is_held_back {
             continue;
@@ -180,7 +193,7 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
         let (rank, host) = (link.rank, link.host.clone());
         let phase = peer.beat.phase_name().to_owned();
         let silent_seconds = now_ms.saturating_sub(link.heard_ms()) / 1000;
-        if silent_seconds > settings.silence_seconds {
+        if silent_seconds > silence_seconds {
             return Some(RanksError::Silent {
                 rank,
                 host,
@@ -188,8 +201,8 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
                 seconds: silent_seconds,
             });
         }
-        let still_seconds = peer.moved.elapsed().as_secs();
-        if still_seconds > settings.step_seconds {
+        let still_seconds = seconds_since(peer.moved);
+        if still_seconds > step_seconds {
             return Some(RanksError::Stalled {
                 rank,
                 host,
@@ -197,6 +210,15 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
                 seconds: still_seconds,
             });
         }
+    }
+    // The leader decides first; a follower only if the leader does not.
+    let limit = step_seconds.saturating_mul(if shared.rank == 0 { 1 } else { 3 });
+    let is_long = |since: Option<Instant>| since.is_some_and(|since| seconds_since(since) > limit);
+    let waiting = state.waiting.as_ref()?;
+    let waits_for_us = |idx: &usize| is_long(state.peers[*idx].waits_since);
+    if is_long(Some(waiting.since)) && waiting.among.iter().all(waits_for_us) {
+        let idx = *waiting.among.first()?;
+        return Some(shared.out_of_step(idx, waiting.expected, "nothing, and waits"));
     }
     None
 }

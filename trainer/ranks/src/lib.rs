@@ -50,10 +50,10 @@ pub use token::Token;
 pub struct Settings {
     /// Seconds until all ranks must have met.
     pub meeting_seconds: u64,
-    /// Seconds without a byte from a rank, after which it counts as lost. Ranks send a beat every
-    /// 2 s.
+    /// Seconds without a byte from a rank, after which the run ends. Ranks send a beat every 2 s, so
+    /// fewer than 6 count as 6.
     pub silence_seconds: u64,
-    /// Seconds without progress of a rank, after which the run ends.
+    /// Seconds without progress of a rank, after which the run ends. Fewer than 6 count as 6.
     pub step_seconds: u64,
 }
 

@@ -66,8 +66,19 @@ pub(crate) struct State {
     is_leader: bool,
     /// This rank's own beat.
     pub(crate) own: Beat,
+    /// What this rank waits for.
+    pub(crate) waiting: Option<Waiting>,
     /// In the order of [`Shared::links`].
     pub(crate) peers: Vec<Peer>,
+}
+
+/// A call that waits for a frame.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The peers of which any may send it.
+    pub(crate) among: Vec<usize>,
+    pub(crate) expected: Kind,
+    pub(crate) since: Instant,
 }
 
 /// What is known about another rank.
@@ -129,6 +140,7 @@ impl Shared {
             is_closing: false,
             is_leader: rank == 0,
             own: Beat::default(),
+            waiting: None,
             peers: peers.collect(),
         };
         Ok(Self {
@@ -185,9 +197,10 @@ impl Shared {
         self.state().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Milliseconds since the connection was made.
-    pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// Milliseconds from [`started`](Self::started) to `now`.
+    pub(crate) fn ms_at(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.started);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Sends one frame, waiting as long as the other side is alive.
@@ -250,7 +263,6 @@ impl Shared {
     ///
     /// - The run has failed.
     /// - The frame is of another kind than expected, or the peer has ended.
-    /// - Both ranks wait for each other.
     pub(crate) fn receive(&self, idx: usize, expected: Kind) -> Result<Frame> {
         self.receive_any(&[idx], expected).map(|(_, frame)| frame)
     }
@@ -261,20 +273,22 @@ impl Shared {
     ///
     /// As for [`receive`](Self::receive).
     pub(crate) fn receive_any(&self, among: &[usize], expected: Kind) -> Result<(usize, Frame)> {
-        let began = Instant::now();
         let mut state = self.state();
         state.own.is_waiting = true;
+        state.waiting = Some(Waiting {
+            among: among.to_vec(),
+            expected,
+            since: Instant::now(),
+        });
         let result = loop {
             match self.take(&mut state, among, expected) {
                 Err(error) => break Err(error),
                 Ok(Some(taken)) => break Ok(taken),
                 Ok(None) => {}
             }
-            if let Some(idx) = self.mutual_wait(&state, among, began) {
-                break Err(self.out_of_step(idx, expected, "nothing, and waits"));
-            }
             state = self.wait(state, POLL);
         };
+        state.waiting = None;
         state.own.is_waiting = false;
         state.own.progress = state.own.progress.wrapping_add(1);
         drop(state);
@@ -336,21 +350,7 @@ impl Shared {
         }
     }
 
-    /// The peer that waits for this rank while this rank waits for it, for longer than a step may
-    /// take. The leader decides first; a follower only if the leader does not.
-    fn mutual_wait(&self, state: &State, among: &[usize], began: Instant) -> Option<usize> {
-        let factor = if self.rank == 0 { 1 } else { 3 };
-        let limit = Duration::from_secs(self.settings.step_seconds.saturating_mul(factor));
-        let is_long = |since: Option<Instant>| since.is_some_and(|t| t.elapsed() > limit);
-        let waits = |idx: &usize| is_long(state.peers[*idx].waits_since);
-        if began.elapsed() > limit && among.iter().all(waits) {
-            among.first().copied()
-        } else {
-            None
-        }
-    }
-
-    fn out_of_step(&self, idx: usize, expected: Kind, found: &str) -> RanksError {
+    pub(crate) fn out_of_step(&self, idx: usize, expected: Kind, found: &str) -> RanksError {
         RanksError::OutOfStep {
             rank: self.links[idx].rank,
             host: self.links[idx].host.clone(),
@@ -459,7 +459,7 @@ impl Shared {
         drop(state);
         self.links[idx]
             .heard_ms
-            .store(self.now_ms(), Ordering::Relaxed);
+            .store(self.ms_at(Instant::now()), Ordering::Relaxed);
         self.arrived.notify_all();
     }
 }
@@ -634,7 +634,7 @@ struct Heard<'s> {
 impl Read for Heard<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = (&self.link.stream).read(buffer)?;
-        let now = self.shared.now_ms();
+        let now = self.shared.ms_at(Instant::now());
         self.link.heard_ms.store(now, Ordering::Relaxed);
         Ok(n)
     }
