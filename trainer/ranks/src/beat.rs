@@ -122,7 +122,8 @@ pub(crate) type OnFailure = Box<dyn FnOnce(&RanksError) + Send>;
 
 /// Sends beats and watches the peers until this rank closes. Runs in its own thread.
 pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailure>>) {
-    let mut last_tick = Instant::now();
+    // Not the current time: this process may have been stopped before this thread began.
+    let mut last_tick = shared.started;
     let mut last_beat: Option<Instant> = None;
     let mut is_announced = false;
     loop {
@@ -166,7 +167,7 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
 fn forgive_all(shared: &Shared, state: &mut State, now: Instant) {
     let now_ms = shared.ms_at(now);
     for (link, peer) in shared.links.iter().zip(&mut state.peers) {
-        link.forgive_silence(now_ms);
+        link.set_heard_ms(now_ms);
         peer.moved = now;
         peer.waits_since = peer.waits_since.map(|_| now);
     }

@@ -24,6 +24,7 @@ mod address;
 mod beat;
 pub mod budgets;
 pub mod channel;
+mod connected;
 mod door;
 mod error;
 mod handshake;
@@ -32,8 +33,11 @@ mod link;
 #[cfg(unix)]
 pub mod local;
 mod meeting;
+mod messages;
 mod ranks_file;
+mod sums;
 mod token;
+mod writer;
 
 pub use address::host_name;
 pub use beat::Pulse;

@@ -1,10 +1,9 @@
-//! The connections of one rank: a reader thread per peer with a bounded inbox, and writers that the
-//! training thread and the beat thread share.
+//! The connections of one rank: a reader thread and a bounded inbox per peer, and the state that all
+//! threads share.
 
 use std::collections::VecDeque;
-use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, BufReader, Read};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,31 +12,10 @@ use crate::beat::Beat;
 use crate::budgets::{FRAME_BYTES, INBOX_BYTES, TEXT_BYTES};
 use crate::channel::{self, Frame, FrameError, Kind};
 use crate::error::{RanksError, Result};
-
-/// How often a blocked call looks for a failure.
-pub(crate) const POLL: Duration = Duration::from_millis(200);
+pub(crate) use crate::writer::{Link, POLL, Stopped};
 
 /// How long a failed write waits for the reader thread, which may know the reason.
 const REASON_WAIT: Duration = Duration::from_secs(2);
-
-/// Another rank, as seen from this one.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) rank: usize,
-    pub(crate) host: String,
-    stream: TcpStream,
-    writer: Mutex<Writer>,
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
-    heard_ms: AtomicU64,
-}
-
-/// The writing half of a connection.
-#[derive(Debug)]
-struct Writer {
-    stream: TcpStream,
-    /// The rest of a frame that could not be sent at once. It precedes everything else.
-    unsent: VecDeque<u8>,
-}
 
 /// All connections and their state.
 #[derive(Debug)]
@@ -105,26 +83,18 @@ impl Shared {
         rank: usize,
         settings: Settings,
         streams: Vec<(usize, String, TcpStream)>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self> {
         let now = Instant::now();
-        let links = streams.into_iter().map(|(rank, host, stream)| {
-            stream.set_nonblocking(false)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(None)?;
-            stream.set_write_timeout(Some(POLL))?;
-            let writer = Writer {
-                stream: stream.try_clone()?,
-                unsent: VecDeque::new(),
-            };
-            Ok(Link {
+        let connect = |(rank, host, stream): (usize, String, TcpStream)| {
+            let name = host.clone();
+            Link::new(rank, host, stream).map_err(|error| RanksError::Lost {
                 rank,
-                host,
-                stream,
-                writer: Mutex::new(writer),
-                heard_ms: AtomicU64::new(0),
+                host: name,
+                phase: "meeting".to_owned(),
+                reason: error.to_string(),
             })
-        });
-        let links: Vec<Link> = links.collect::<io::Result<_>>()?;
+        };
+        let links: Vec<Link> = streams.into_iter().map(connect).collect::<Result<_>>()?;
         let peers = links.iter().map(|_| Peer {
             inbox: VecDeque::new(),
             inbox_bytes: 0,
@@ -209,13 +179,9 @@ impl Shared {
     ///
     /// The run has failed, or the connection breaks.
     pub(crate) fn send(&self, idx: usize, kind: Kind, has_more: bool, bytes: &[u8]) -> Result<()> {
-        let link = &self.links[idx];
-        let header = channel::header(kind, has_more, bytes);
         self.check()?;
-        let sent = link
-            .writer()
-            .send([&header, bytes], || self.check().is_ok());
-        match sent {
+        let link = &self.links[idx];
+        match link.send(kind, has_more, bytes, || self.check().is_ok()) {
             Ok(()) => Ok(()),
             Err(Stopped::Early) => self.check(),
             Err(Stopped::Io(error)) => Err(self.reason_of(idx, &error)),
@@ -457,9 +423,7 @@ impl Shared {
             peer.moved = Instant::now();
         }
         drop(state);
-        self.links[idx]
-            .heard_ms
-            .store(self.ms_at(Instant::now()), Ordering::Relaxed);
+        self.links[idx].set_heard_ms(self.ms_at(Instant::now()));
         self.arrived.notify_all();
     }
 }
@@ -487,141 +451,10 @@ impl State {
     }
 }
 
-impl Link {
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
-    pub(crate) fn heard_ms(&self) -> u64 {
-        self.heard_ms.load(Ordering::Relaxed)
-    }
-
-    /// Restarts the silence clock, after this process itself was stopped.
-    pub(crate) fn forgive_silence(&self, now_ms: u64) {
-        self.heard_ms.store(now_ms, Ordering::Relaxed);
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a small frame without waiting; what does not fit into the system's buffer follows
-    /// later. Does nothing if another thread is sending.
-    pub(crate) fn send_at_once(&self, kind: Kind, bytes: &[u8]) {
-        let Ok(mut writer) = self.writer.try_lock() else {
-            return;
-        };
-        // An unsent rest means that the peer does not read: another beat would not help.
-        if writer.unsent.is_empty() {
-            let header = channel::header(kind, false, bytes);
-            writer.unsent.extend(header.iter().chain(bytes));
-        }
-        let _ = writer.flush_at_once();
-    }
-
-    /// Sends a last frame, waiting until `deadline`.
-    pub(crate) fn send_last(&self, kind: Kind, bytes: &[u8], deadline: Instant) {
-        let header = channel::header(kind, false, bytes);
-        // Whoever does not read the message notices the closed connection.
-        let _ = self
-            .writer()
-            .send([&header, bytes], || Instant::now() < deadline);
-    }
-
-    /// Tells the peer that nothing more will be sent.
-    pub(crate) fn close_writing(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
-    }
-
-    /// Ends the connection, and the reader thread with it.
-    pub(crate) fn close(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
 impl Peer {
     /// Whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
-    }
-}
-
-/// Why a frame was not sent completely.
-enum Stopped {
-    /// The caller did not want to continue.
-    Early,
-    Io(io::Error),
-}
-
-impl Writer {
-    /// Sends the parts of one frame. Between timeouts of the system, `continues` decides whether
-    /// to try again; if not, the rest is kept, because a later frame must not begin inside this one.
-    fn send(
-        &mut self,
-        parts: [&[u8]; 2],
-        continues: impl Fn() -> bool,
-    ) -> std::result::Result<(), Stopped> {
-        while !self.unsent.is_empty() {
-            match self.stream.write(self.unsent.as_slices().0) {
-                Ok(n) => drop(self.unsent.drain(..n)),
-                Err(error) => check_retry(error, &continues)?,
-            }
-        }
-        for (i, part) in parts.iter().enumerate() {
-            let mut left = *part;
-            while !left.is_empty() {
-                let stopped = match self.stream.write(left) {
-                    Ok(n) => {
-                        left = &left[n..];
-                        continue;
-                    }
-                    Err(error) => check_retry(error, &continues),
-                };
-                if let Err(stopped) = stopped {
-                    let is_begun = i > 0 || left.len() < part.len();
-                    if is_begun {
-                        self.unsent.extend(left);
-                        self.unsent.extend(parts[i + 1..].iter().copied().flatten());
-                    }
-                    return Err(stopped);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends what the system accepts without waiting.
-    fn flush_at_once(&mut self) -> io::Result<()> {
-        // The shortest timeout that the system knows; non-blocking mode would apply to the reader,
-        // because both share the socket.
-        self.stream
-            .set_write_timeout(Some(Duration::from_millis(1)))?;
-        let mut result = Ok(());
-        while !self.unsent.is_empty() && result.is_ok() {
-            result = match self.stream.write(self.unsent.as_slices().0) {
-                Ok(n) => {
-                    self.unsent.drain(..n);
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            };
-        }
-        self.stream.set_write_timeout(Some(POLL))?;
-        result
-    }
-}
-
-/// Whether to try a write again.
-fn check_retry(
-    error: io::Error,
-    continues: &impl Fn() -> bool,
-) -> std::result::Result<(), Stopped> {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
-            if continues() {
-                Ok(())
-            } else {
-                Err(Stopped::Early)
-            }
-        }
-        _ => Err(Stopped::Io(error)),
     }
 }
 
@@ -633,9 +466,8 @@ struct Heard<'s> {
 
 impl Read for Heard<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = (&self.link.stream).read(buffer)?;
-        let now = self.shared.ms_at(Instant::now());
-        self.link.heard_ms.store(now, Ordering::Relaxed);
+        let n = self.link.read(buffer)?;
+        self.link.set_heard_ms(self.shared.ms_at(Instant::now()));
         Ok(n)
     }
 }

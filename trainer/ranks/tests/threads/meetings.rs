@@ -67,8 +67,13 @@ fn every_wrong_hello_is_refused_by_name() {
         ),
     ];
     for (change, expected) in wrong {
-        let mut launches = [launch(0, 2), launch(1, 2)];
-        launches[1].leader = launches[0].leader.clone();
+        let first = launch(0, 2);
+        let second = Launch {
+            rank: 1,
+            local_rank: 1,
+            ..first.clone()
+        };
+        let mut launches = [first, second];
         let mut identities = [identity(0), identity(1)];
         change(&mut launches[1], &mut identities[1]);
         let [leader, follower] = [0, 1].map(|rank| {
@@ -88,8 +93,11 @@ fn every_wrong_hello_is_refused_by_name() {
 #[test]
 fn a_second_process_with_the_same_rank_is_refused() {
     let leader_launch = launch(0, 3);
-    let mut follower = launch(1, 3);
-    follower.leader = leader_launch.leader.clone();
+    let follower = Launch {
+        rank: 1,
+        local_rank: 1,
+        ..leader_launch.clone()
+    };
     let leader = thread::spawn(move || meet_as(&leader_launch, &identity(0), &patient()));
     let followers = [0, 1].map(|i| {
         let follower = follower.clone();
@@ -253,9 +261,12 @@ fn ranks_meet_by_a_file_although_an_old_one_is_there() {
     let path = dir.path().join("ranks.json");
     std::fs::write(&path, json).expect("written");
     let launches = [0, 1, 2].map(|rank| Launch {
+        rank,
+        local_rank: rank,
         leader: None,
         token: None,
-        ..launch(rank, 3)
+        run_id: "test".to_owned(),
+        ..launch(0, 3)
     });
     // Followers first, so that they read the old file.
     let threads: Vec<_> = launches
