@@ -1,7 +1,7 @@
 //! Signs of life: each rank sends a beat with its phase and progress, and watches those of others.
 //!
-//! The leader watches all followers, a follower watches the leader. Who sends nothing is silent; who
-//! beats without progress stalls. A rank that waits for another one does not stall.
+//! The leader watches all followers, and a follower watches the leader. A rank that sends nothing is
+//! silent. A rank that sends beats without progress stalls, unless it waits for another rank.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const ANNOUNCE: Duration = Duration::from_secs(3);
 /// Maximum bytes of a phase name.
 pub(crate) const PHASE_BYTES: usize = 64;
 
-/// What a rank is doing.
+/// The state of a rank, as it reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beat {
     /// Increases with everything that gets done.
@@ -117,7 +117,7 @@ impl Pulse {
     }
 }
 
-/// What to do once when the run fails.
+/// A callback for the failure of the run.
 pub(crate) type OnFailure = Box<dyn FnOnce(&RanksError) + Send>;
 
 /// Sends beats and watches the peers until this rank closes. Runs in its own thread.
@@ -143,7 +143,12 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
             announce(shared, &failure.to_string());
             let hook = on_failure.lock().ok().and_then(|mut hook| hook.take());
             if let Some(hook) = hook {
-                hook(&failure);
+                // In a thread that is not joined, because it may wait before it ends the process.
+                let thread = std::thread::Builder::new().name("on-failure".to_owned());
+                let started = thread.spawn(move || hook(&failure));
+                if let Err(error) = started {
+                    tracing::warn!("cannot start a thread after a failure: {error}");
+                }
             }
             continue;
         }

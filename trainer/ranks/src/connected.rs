@@ -58,7 +58,7 @@ impl Connected {
         &self.shared
     }
 
-    /// What to do once when the run fails.
+    /// Sets the callback for the failure of the run.
     pub(crate) fn set_hook(&self, hook: OnFailure) {
         if let Ok(mut current) = self.on_failure.lock() {
             *current = Some(hook);
@@ -114,7 +114,7 @@ impl Connected {
     }
 }
 
-/// Sends goodbye and waits for that of all peers.
+/// Sends goodbye and waits until all peers have sent theirs.
 fn say_goodbye(shared: &Shared) -> Result<()> {
     for idx in 0..shared.links.len() {
         shared.send(idx, Kind::Bye, false, &[])?;

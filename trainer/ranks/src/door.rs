@@ -98,8 +98,9 @@ impl Ranks {
         Pulse(shared)
     }
 
-    /// What to do once if the run fails, in the beat thread, after the other ranks were told. A
-    /// caller whose thread may be blocked in a driver can end the process here after a while.
+    /// Sets what to do once if the run fails, in a thread of its own, after the error was sent to the
+    /// other ranks. A caller whose thread may be blocked in a driver can wait here for a while and
+    /// then end the process.
     pub fn on_failure(&mut self, hook: impl FnOnce(&RanksError) + Send + 'static) {
         if let Some(connected) = &self.connected {
             connected.set_hook(Box::new(hook));

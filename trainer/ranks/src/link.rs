@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     over: Condvar,
 }
 
-/// What changes during a run.
+/// The state that changes during a run.
 #[derive(Debug)]
 pub(crate) struct State {
     /// The first error; all later calls return it.
@@ -44,7 +44,7 @@ pub(crate) struct State {
     is_leader: bool,
     /// This rank's own beat.
     pub(crate) own: Beat,
-    /// What this rank waits for.
+    /// The call of this rank that waits, if any.
     pub(crate) waiting: Option<Waiting>,
     /// In the order of [`Shared::links`].
     pub(crate) peers: Vec<Peer>,
@@ -59,7 +59,7 @@ pub(crate) struct Waiting {
     pub(crate) since: Instant,
 }
 
-/// What is known about another rank.
+/// The state of another rank, as seen from this one.
 #[derive(Debug)]
 pub(crate) struct Peer {
     inbox: VecDeque<Frame>,
@@ -285,7 +285,7 @@ impl Shared {
         let mut n_ended = 0;
         for &idx in among {
             let peer = &mut state.peers[idx];
-            // What a rank sent before it ended may explain its end.
+            // Data that a rank sent before it ended may explain its end.
             if let Some(failure) = &failed
                 && failure.ended_rank() != Some(self.links[idx].rank)
             {

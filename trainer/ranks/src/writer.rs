@@ -102,7 +102,7 @@ impl Link {
 
     /// Sends a last frame, waiting until `deadline`.
     pub(crate) fn send_last(&self, kind: Kind, bytes: &[u8], deadline: Instant) {
-        // Whoever does not read the message notices the closed connection.
+        // A peer that does not read the message notices the closed connection.
         let _ = self.send(kind, false, bytes, || Instant::now() < deadline);
     }
 

@@ -1,4 +1,4 @@
-//! The leader's side of a meeting: it listens, and decides who belongs to the run.
+//! The leader's side of a meeting: it listens, and accepts the ranks of its run.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -84,7 +84,8 @@ impl Reception {
         let n = self.n_handshakes.fetch_add(1, Ordering::AcqRel);
         let slot = Slot(self.n_handshakes.clone());
         if n >= HANDSHAKES + self.launch.world_size {
-            return drop(slot);
+            let reason = "too many connections at once";
+            return note_stranger(&self.strangers, address, reason);
         }
         let (launch, sender) = (self.launch.clone(), self.sender.clone());
         let strangers = self.strangers.clone();
@@ -217,7 +218,7 @@ fn seat(own: &Hello, table: &mut [Option<Arrival>], mut arrival: Arrival) -> Res
         return Err(error);
     }
     let proof = arrival.proof;
-    // Who has gone in the meantime comes again.
+    // A follower that has closed in the meantime will connect again.
     if arrival.connection.send(Kind::Welcome, &proof).is_ok() {
         let idx = arrival.hello.rank - 1;
         table[idx] = Some(arrival);
@@ -351,7 +352,7 @@ fn refuse_one(connection: &mut Timed, reason: &str) {
         is_token: false,
         reason: reason.to_owned(),
     };
-    // Who has already gone needs no reason.
+    // The other side may already have closed.
     let _ = handshake::refuse(connection, &refusal);
 }
 

@@ -1,5 +1,5 @@
-//! How the ranks of a run find each other: the leader listens, followers connect, and whoever does
-//! not belong to the run is refused by name.
+//! How the ranks of a run find each other: the leader listens, followers connect, and a
+//! process that does not belong to the run is refused by name.
 
 mod follow;
 mod lead;
@@ -21,7 +21,7 @@ pub const PORTS: u16 = 8;
 /// Maximum bytes of a host name, as in DNS.
 const HOST_BYTES: usize = 253;
 
-/// What a process says about itself at the meeting.
+/// A process's description of itself, for the meeting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The program's version. All ranks need the same.

@@ -19,7 +19,7 @@ fn values(rank: usize, n: usize) -> Vec<i64> {
     (0..n).map(value).collect()
 }
 
-/// One thread makes the calls, but it may be another one than that of the meeting.
+/// One thread makes the calls, but another one may have been at the meeting.
 #[test]
 fn ranks_can_move_to_another_thread() {
     fn must_be_send<T: Send>() {}
@@ -27,7 +27,7 @@ fn ranks_can_move_to_another_thread() {
     must_be_send::<tooltune_ranks::Pulse>();
 }
 
-/// Invariant: Sums of ranks are those of one process, whatever the number of ranks.
+/// Invariant: The sums over all ranks equal the sums of one process, for any number of ranks.
 #[test]
 fn sums_are_those_of_one_process() {
     for world_size in [1, 2, 3, 8] {
@@ -54,7 +54,7 @@ fn every_call_is_trivial_for_one_rank() {
     assert_eq!((ranks.rank(), ranks.world_size()), (0, 1));
     assert!(ranks.is_leader());
     assert_eq!(ranks.hosts().len(), 1);
-    ranks.order(b"order").expect("nobody obeys");
+    ranks.order(b"order").expect("no followers");
     let gathered = ranks.gather(b"own").expect("alone");
     assert_eq!(gathered, Some(vec![b"own".to_vec()]));
     assert_eq!(ranks.broadcast(vec![1, 2]).expect("alone"), [1, 2]);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use tooltune_ranks::channel::{self, Kind};
 use tooltune_ranks::{Identity, Launch, Ranks, RanksError, Settings, Token};
 
 use super::in_threads::launch;
@@ -227,7 +228,16 @@ fn garbage_on_the_port_does_not_disturb_the_meeting() {
     };
     // Open and silent, until the end of the test.
     let silent = connect();
-    let garbage: [&[u8]; 6] = [
+    let hello = |bytes: &[u8]| {
+        let header = channel::header(Kind::Hello, false, bytes);
+        [&header[..], &[7; 32], bytes].concat()
+    };
+    let proven = [&[7; 32], &br#"{"protocol":1}"#[..]].concat();
+    let nested = [&[7; 32], &[b'['; 60_000][..]].concat();
+    let garbage: [&[u8]; 9] = [
+        &hello(b"x")[..],
+        &[&channel::header(Kind::Hello, false, &proven)[..], &proven].concat(),
+        &[&channel::header(Kind::Hello, false, &nested)[..], &nested].concat(),
         b"GET / HTTP/1.1\r\n\r\n",
         &[0; 100],
         &[2, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
@@ -249,6 +259,47 @@ fn garbage_on_the_port_does_not_disturb_the_meeting() {
     ranks.end().expect("the end");
     leader.join().expect("no panic").expect("the end");
     drop(silent);
+}
+
+/// As on several hosts, where each has one rank.
+#[test]
+fn ranks_meet_at_every_name_of_the_leaders_host() {
+    let own_name = tooltune_ranks::host_name();
+    for (host, listen_on) in [
+        ("localhost", None),
+        ("127.0.0.1", Some("127.0.0.1")),
+        (own_name.as_str(), None),
+    ] {
+        let mut launches = [0, 1].map(|rank| Launch {
+            rank,
+            local_rank: 0,
+            local_world_size: 1,
+            node: rank,
+            ..launch(0, 2)
+        });
+        launches[0].leader.as_mut().expect("an address").host = host.to_owned();
+        launches[0].listen_on = listen_on.map(str::to_owned);
+        launches[1].leader = launches[0].leader.clone();
+        launches[1].run_id = launches[0].run_id.clone();
+        let ranks = launches.map(|launch| {
+            thread::spawn(move || {
+                let identity = identity(launch.rank);
+                let mut ranks = Ranks::meet(&launch, &identity, None, &patient())?;
+                let bytes = ranks.broadcast(vec![8])?;
+                ranks.end().map(|()| bytes)
+            })
+        });
+        for rank in ranks {
+            let bytes = rank.join().expect("no panic");
+            assert_eq!(bytes.unwrap_or_else(|e| panic!("{host}: {e}")), [8]);
+        }
+    }
+    let everywhere = Launch {
+        listen_on: Some("0.0.0.0".to_owned()),
+        ..launch(0, 2)
+    };
+    let error = meet_as(&everywhere, &identity(0), &patient()).expect_err("all interfaces");
+    assert!(error.to_string().contains("all interfaces"), "{error}");
 }
 
 #[test]
