@@ -19,7 +19,7 @@ pub(crate) struct Link {
     pub(crate) host: String,
     stream: TcpStream,
     writer: Mutex<Writer>,
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
+    /// Milliseconds from [`Shared::started`](crate::link::Shared::started) to the last byte that arrived.
     heard_ms: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Link {
         self.writer().send([&header, bytes], continues)
     }
 
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
+    /// Milliseconds from [`Shared::started`](crate::link::Shared::started) to the last byte that arrived.
     pub(crate) fn heard_ms(&self) -> u64 {
         self.heard_ms.load(Ordering::Relaxed)
     }
