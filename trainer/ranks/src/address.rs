@@ -1,4 +1,4 @@
-//! Addresses on which the leader listens and to which followers connect.
+//! The addresses of the leader: for its listener, and for followers that connect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
@@ -90,7 +90,7 @@ fn resolve(host: &str) -> std::result::Result<Vec<IpAddr>, String> {
     Ok(ips)
 }
 
-/// Addresses of this host: that of the default route, then those of its name.
+/// Addresses of this host: first the address of the default route, then the addresses of its name.
 fn own_addresses() -> Vec<IpAddr> {
     // Connecting a UDP socket sends nothing; it only chooses a route. The targets are of ranges for
     // documentation.

@@ -1,7 +1,7 @@
 //! Signs of life: each rank sends a beat with its phase and progress, and watches those of others.
 //!
-//! The leader watches all followers, a follower watches the leader. Who sends nothing is silent; who
-//! beats without progress stalls. A rank that waits for another one does not stall.
+//! The leader watches all followers, and a follower watches the leader. A rank that sends nothing is
+//! silent. A rank that sends beats without progress stalls, unless it waits for another rank.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,16 @@ const TICK: Duration = Duration::from_millis(250);
 /// A longer time between two ticks means that this process itself was stopped.
 const OWN_PAUSE: Duration = Duration::from_secs(3);
 
+/// Fewer seconds of silence or without progress prove nothing: three beats.
+const SHORTEST_SECONDS: u64 = 6;
+
 /// Time for sending an error to all peers together.
 const ANNOUNCE: Duration = Duration::from_secs(3);
 
 /// Maximum bytes of a phase name.
 pub(crate) const PHASE_BYTES: usize = 64;
 
-/// What a rank is doing.
+/// The state of a rank, as it reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Beat {
     /// Increases with everything that gets done.
@@ -114,12 +117,13 @@ impl Pulse {
     }
 }
 
-/// What to do once when the run fails.
+/// A callback for the failure of the run.
 pub(crate) type OnFailure = Box<dyn FnOnce(&RanksError) + Send>;
 
 /// Sends beats and watches the peers until this rank closes. Runs in its own thread.
 pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailure>>) {
-    let mut last_tick = Instant::now();
+    // Not the current time: this process may have been stopped before this thread began.
+    let mut last_tick = shared.started;
     let mut last_beat: Option<Instant> = None;
     let mut is_announced = false;
     loop {
@@ -139,12 +143,17 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
             announce(shared, &failure.to_string());
             let hook = on_failure.lock().ok().and_then(|mut hook| hook.take());
             if let Some(hook) = hook {
-                hook(&failure);
+                // In a thread that is not joined, because it may wait before it ends the process.
+                let thread = std::thread::Builder::new().name("on-failure".to_owned());
+                let started = thread.spawn(move || hook(&failure));
+                if let Err(error) = started {
+                    tracing::warn!("cannot start a thread after a failure: {error}");
+                }
             }
             continue;
         }
         let bytes = state.own.to_bytes();
-        if let Some(failure) = watch(shared, &state).filter(|_| !is_announced) {
+        if let Some(failure) = watch(shared, &state, now).filter(|_| !is_announced) {
             drop(state);
             shared.fail(failure);
             continue;
@@ -161,18 +170,28 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
 
 /// This process was stopped, so the silence of others proves nothing.
 fn forgive_all(shared: &Shared, state: &mut State, now: Instant) {
-    let now_ms = shared.now_ms();
+    let now_ms = shared.ms_at(now);
     for (link, peer) in shared.links.iter().zip(&mut state.peers) {
-        link.forgive_silence(now_ms);
+        link.set_heard_ms(now_ms);
         peer.moved = now;
         peer.waits_since = peer.waits_since.map(|_| now);
     }
+    if let Some(waiting) = &mut state.waiting {
+        waiting.since = now;
+    }
 }
 
-/// The first peer that is silent or stalls.
-fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
-    let now_ms = shared.now_ms();
-    let settings = &shared.settings;
+/// The first peer that is silent, stalls, or waits for this rank while this rank waits for it.
+///
+/// Everything is compared with `now`, the time at which this process was surely not stopped.
+fn watch(shared: &Shared, state: &State, now: Instant) -> Option<RanksError> {
+    let now_ms = shared.ms_at(now);
+    let seconds_since = |time: Instant| now.saturating_duration_since(time).as_secs();
+    let [silence_seconds, step_seconds] = [
+        shared.settings.silence_seconds,
+        shared.settings.step_seconds,
+    ]
+    .map(|seconds| seconds.max(SHORTEST_SECONDS));
     for (link, peer) in shared.links.iter().zip(&state.peers) {
         if peer.has_ended || peer.is_held_back {
             continue;
@@ -180,7 +199,7 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
         let (rank, host) = (link.rank, link.host.clone());
         let phase = peer.beat.phase_name().to_owned();
         let silent_seconds = now_ms.saturating_sub(link.heard_ms()) / 1000;
-        if silent_seconds > settings.silence_seconds {
+        if silent_seconds > silence_seconds {
             return Some(RanksError::Silent {
                 rank,
                 host,
@@ -188,8 +207,8 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
                 seconds: silent_seconds,
             });
         }
-        let still_seconds = peer.moved.elapsed().as_secs();
-        if still_seconds > settings.step_seconds {
+        let still_seconds = seconds_since(peer.moved);
+        if still_seconds > step_seconds {
             return Some(RanksError::Stalled {
                 rank,
                 host,
@@ -197,6 +216,15 @@ fn watch(shared: &Shared, state: &State) -> Option<RanksError> {
                 seconds: still_seconds,
             });
         }
+    }
+    // The leader decides first; a follower only if the leader does not.
+    let limit = step_seconds.saturating_mul(if shared.rank == 0 { 1 } else { 3 });
+    let is_long = |since: Option<Instant>| since.is_some_and(|since| seconds_since(since) > limit);
+    let waiting = state.waiting.as_ref()?;
+    let waits_for_us = |idx: &usize| is_long(state.peers[*idx].waits_since);
+    if is_long(Some(waiting.since)) && waiting.among.iter().all(waits_for_us) {
+        let idx = *waiting.among.first()?;
+        return Some(shared.out_of_step(idx, waiting.expected, "nothing, and waits"));
     }
     None
 }

@@ -9,10 +9,7 @@ use std::io::{self, ErrorKind, Read};
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 12;
 
-/// Bytes that are reserved at first for a frame's content. More is reserved only as bytes arrive.
-const FIRST_BYTES: usize = 64 << 10;
-
-/// What a frame contains.
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -93,7 +90,7 @@ impl Kind {
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What it contains.
+    /// Its type.
     pub kind: Kind,
     /// Whether the message continues in the next frame of this kind.
     pub has_more: bool,
@@ -185,13 +182,8 @@ pub fn read(reader: &mut impl Read, limit: usize) -> Result<Frame, FrameError> {
             limit,
         });
     }
-    let mut bytes = Vec::with_capacity(n_bytes.min(FIRST_BYTES));
-    while bytes.len() < n_bytes {
-        let old = bytes.len();
-        // Doubles as bytes arrive, so that a length field alone reserves little.
-        bytes.resize(n_bytes.min((old * 2).max(FIRST_BYTES)), 0);
-        read_exact(reader, &mut bytes[old..])?;
-    }
+    let mut bytes = vec![0; n_bytes];
+    read_exact(reader, &mut bytes)?;
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &bytes);
     if checksum != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(FrameError::Checksum);
@@ -276,15 +268,10 @@ mod tests {
             }
         );
         assert_eq!(read(&mut &bytes[..], 100).expect("a frame").bytes, content);
-        // A header that claims 1 MiB and sends nothing gets the first 64 KiB.
-        let claim = header(Kind::Order, false, &vec![0; 1 << 20]);
-        let mut stream = Pieces {
-            bytes: &claim,
-            piece: 5,
-            largest: 0,
-        };
-        assert_eq!(read(&mut stream, 1 << 20), Err(FrameError::Truncated));
-        assert_eq!(stream.largest, FIRST_BYTES);
+        assert_eq!(
+            read(&mut &bytes[..HEADER_BYTES], 100),
+            Err(FrameError::Truncated)
+        );
     }
 
     proptest! {

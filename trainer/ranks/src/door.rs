@@ -5,28 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
-use crate::beat::{self, OnFailure, Pulse};
-use crate::budgets::{FRAME_BYTES, MESSAGE_BYTES, TEXT_BYTES};
-use crate::channel::{Frame, Kind};
+use crate::beat::Pulse;
+use crate::budgets::TEXT_BYTES;
+use crate::channel::Kind;
+use crate::connected::Connected;
 use crate::error::{RanksError, Result};
-use crate::link::{self, POLL, Shared};
-
-/// Values per frame of a sum: 512 KiB.
-const SUM_VALUES: usize = 64 << 10;
-
-/// Frames that a follower sends ahead of the sums that it has received. Together they must fit into
-/// [`INBOX_BYTES`](crate::budgets::INBOX_BYTES): then neither side can block the other.
-const SUM_FRAMES_AHEAD: usize = 4;
-
-/// How long a rank that failed waits for its peers to read its error.
-const LINGER: Duration = Duration::from_secs(2);
+use crate::link::Shared;
+use crate::messages::{made_progress, pieces, rest_of};
+use crate::sums::{add_as_follower, add_as_leader};
 
 /// The ranks of a run, as seen from one of them.
 ///
@@ -40,18 +30,6 @@ pub struct Ranks {
     hosts: Vec<String>,
     /// `None` with one rank, and after the end.
     connected: Option<Connected>,
-}
-
-struct Connected {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-    on_failure: Arc<Mutex<Option<OnFailure>>>,
-}
-
-impl std::fmt::Debug for Connected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connected").finish_non_exhaustive()
-    }
 }
 
 /// The result of comparing values of all ranks.
@@ -83,30 +61,9 @@ impl Ranks {
         streams: Vec<(usize, TcpStream)>,
         settings: Settings,
     ) -> Result<Self> {
-        let streams = streams
-            .into_iter()
-            .map(|(rank, stream)| (rank, hosts[rank].clone(), stream));
-        let shared =
-            Shared::new(rank, settings, streams.collect()).map_err(|error| RanksError::Lost {
-                rank,
-                host: hosts[rank].clone(),
-                phase: "start".to_owned(),
-                reason: error.to_string(),
-            })?;
-        let shared = Arc::new(shared);
-        let on_failure = Arc::new(Mutex::new(None));
-        let mut connected = Connected {
-            shared: shared.clone(),
-            threads: link::start_readers(&shared)?,
-            on_failure: on_failure.clone(),
-        };
-        let thread = std::thread::Builder::new().name("beat".to_owned());
-        let beats = thread.spawn(move || beat::run(&shared, &on_failure));
-        connected
-            .threads
-            .push(beats.map_err(|error| RanksError::Thread {
-                reason: error.to_string(),
-            })?);
+        let named = |(rank, stream): (usize, TcpStream)| (rank, hosts[rank].clone(), stream);
+        let streams = streams.into_iter().map(named).collect();
+        let connected = Connected::start(rank, streams, settings)?;
         Ok(Self {
             rank,
             world_size: hosts.len(),
@@ -137,18 +94,16 @@ impl Ranks {
 
     /// Reports phase and progress of this rank, from any thread.
     pub fn pulse(&self) -> Pulse {
-        let shared = self.connected.as_ref().map(|c| c.shared.clone());
+        let shared = self.connected.as_ref().map(|c| c.shared().clone());
         Pulse(shared)
     }
 
-    /// What to do once if the run fails, in the beat thread, after the other ranks were told. A
-    /// caller whose thread may be blocked in a driver can end the process here after a while.
+    /// Sets what to do once if the run fails, in a thread of its own, after the error was sent to the
+    /// other ranks. A caller whose thread may be blocked in a driver can wait here for a while and
+    /// then end the process.
     pub fn on_failure(&mut self, hook: impl FnOnce(&RanksError) + Send + 'static) {
         if let Some(connected) = &self.connected {
-            let mut current = connected.on_failure.lock();
-            if let Ok(current) = &mut current {
-                **current = Some(Box::new(hook));
-            }
+            connected.set_hook(Box::new(hook));
         }
     }
 
@@ -157,7 +112,9 @@ impl Ranks {
     /// The run has failed: a rank was lost, is silent, makes no progress, or has ended with an
     /// error.
     pub fn check(&self) -> Result<()> {
-        self.connected.as_ref().map_or(Ok(()), |c| c.shared.check())
+        self.connected
+            .as_ref()
+            .map_or(Ok(()), |c| c.shared().check())
     }
 
     /// Sends an order to all followers. Only the leader may call it.
@@ -231,7 +188,7 @@ impl Ranks {
         let Some(connected) = &self.connected else {
             return Ok(());
         };
-        let shared = &connected.shared;
+        let shared = connected.shared();
         if self.rank == 0 {
             add_as_leader(shared, sums)
         } else {
@@ -338,7 +295,7 @@ impl Ranks {
         let Some(connected) = &self.connected else {
             return Ok(None);
         };
-        let shared = &connected.shared;
+        let shared = connected.shared();
         let all: Vec<usize> = (0..shared.links.len()).collect();
         match shared.try_receive_any(&all, Kind::Direct)? {
             None => Ok(None),
@@ -357,7 +314,7 @@ impl Ranks {
         match &self.connected {
             Some(connected) if self.rank > 0 => {
                 connected
-                    .shared
+                    .shared()
                     .send(0, Kind::Warning, false, message.as_bytes())
             }
             _ => {
@@ -373,16 +330,7 @@ impl Ranks {
     ///
     /// The run has failed, or a rank does not end within `step_seconds`.
     pub fn end(mut self) -> Result<()> {
-        let Some(connected) = self.connected.take() else {
-            return Ok(());
-        };
-        let shared = &connected.shared;
-        let result = say_goodbye(shared);
-        if let Err(error) = &result {
-            beat::announce(shared, &error.to_string());
-        }
-        connected.close();
-        result
+        self.connected.take().map_or(Ok(()), Connected::end)
     }
 
     /// Ends the run with an error of this rank. The others end with an error that contains
@@ -399,7 +347,7 @@ impl Ranks {
             world_size: self.world_size,
             call,
         };
-        self.connected.as_ref().map(|c| &*c.shared).ok_or(wrong)
+        self.connected.as_ref().map(|c| &**c.shared()).ok_or(wrong)
     }
 
     fn must_lead(&self, call: &'static str) -> Result<()> {
@@ -438,7 +386,7 @@ impl Ranks {
     /// Records an error of this rank, so that the others end with it.
     fn failed(&self, error: RanksError) -> RanksError {
         if let Some(connected) = &self.connected {
-            connected.shared.fail(error.clone());
+            connected.shared().fail(error.clone());
         }
         error
     }
@@ -457,11 +405,11 @@ impl Ranks {
             return Ok(());
         };
         for (piece, has_more) in pieces(bytes)? {
-            for idx in 0..connected.shared.links.len() {
-                connected.shared.send(idx, kind, has_more, piece)?;
+            for idx in 0..connected.shared().links.len() {
+                connected.shared().send(idx, kind, has_more, piece)?;
             }
         }
-        made_progress(&connected.shared);
+        made_progress(connected.shared());
         Ok(())
     }
 
@@ -484,7 +432,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         if let Some(connected) = self.connected.take() {
-            let message = match connected.shared.check() {
+            let message = match connected.shared().check() {
                 Err(failure) => failure.to_string(),
                 Ok(()) if std::thread::panicking() => {
                     "it panicked; look at its log for the message".to_owned()
@@ -494,112 +442,6 @@ impl Drop for Ranks {
             connected.fail(&message);
         }
     }
-}
-
-impl Connected {
-    /// Sends the error, waits shortly until the others have read it, and closes.
-    fn fail(self, message: &str) {
-        let shared = &self.shared;
-        let message = &message[..message.floor_char_boundary(TEXT_BYTES)];
-        // Readers discard from now on, so that no peer is blocked while it sends.
-        shared.state().is_closing = true;
-        shared.notify();
-        beat::announce(shared, message);
-        for link in &shared.links {
-            link.close_writing();
-        }
-        // Closing a connection with unread data would delete what the other side has not read yet.
-        let deadline = Instant::now() + LINGER;
-        let mut state = shared.state();
-        while Instant::now() < deadline && !state.peers.iter().all(link::Peer::is_closed) {
-            state = shared.wait(state, POLL);
-        }
-        drop(state);
-        self.close();
-    }
-
-    /// Closes all connections and joins the threads.
-    fn close(self) {
-        self.shared.state().is_closing = true;
-        self.shared.notify();
-        for link in &self.shared.links {
-            link.close();
-        }
-        for thread in self.threads {
-            // A thread that panicked has already reported it.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Sends goodbye and waits for that of all peers.
-fn say_goodbye(shared: &Shared) -> Result<()> {
-    for idx in 0..shared.links.len() {
-        shared.send(idx, Kind::Bye, false, &[])?;
-    }
-    let began = Instant::now();
-    let limit = Duration::from_secs(shared.settings.step_seconds);
-    let mut state = shared.state();
-    state.own.is_waiting = true;
-    loop {
-        if let Some(failure) = &state.failure {
-            return Err(failure.clone());
-        }
-        let Some(idx) = state.peers.iter().position(|peer| !peer.has_ended) else {
-            return Ok(());
-        };
-        if began.elapsed() > limit {
-            drop(state);
-            let (rank, host, phase) = shared.describe(idx);
-            return Err(shared.fail(RanksError::Stalled {
-                rank,
-                host,
-                phase,
-                seconds: limit.as_secs(),
-            }));
-        }
-        state = shared.wait(state, POLL);
-    }
-}
-
-fn made_progress(shared: &Shared) {
-    let mut state = shared.state();
-    state.own.progress = state.own.progress.wrapping_add(1);
-}
-
-/// The frames of a message: content, and whether another one follows.
-fn pieces(bytes: &[u8]) -> Result<impl Iterator<Item = (&[u8], bool)>> {
-    if bytes.len() > MESSAGE_BYTES {
-        return Err(RanksError::TooLong {
-            limit: MESSAGE_BYTES,
-        });
-    }
-    let n_frames = bytes.len().div_ceil(FRAME_BYTES).max(1);
-    let piece = move |i: usize| {
-        let end = bytes.len().min((i + 1) * FRAME_BYTES);
-        (&bytes[i * FRAME_BYTES..end], i + 1 < n_frames)
-    };
-    Ok((0..n_frames).map(piece))
-}
-
-/// The message that begins with this frame.
-fn rest_of(shared: &Shared, idx: usize, first: Frame) -> Result<Vec<u8>> {
-    let Frame {
-        kind,
-        mut has_more,
-        mut bytes,
-    } = first;
-    while has_more {
-        let frame = shared.receive(idx, kind)?;
-        if bytes.len() + frame.bytes.len() > MESSAGE_BYTES {
-            return Err(shared.fail(RanksError::TooLong {
-                limit: MESSAGE_BYTES,
-            }));
-        }
-        bytes.extend_from_slice(&frame.bytes);
-        has_more = frame.has_more;
-    }
-    Ok(bytes)
 }
 
 /// The first name whose values differ, with this rank's value and the leader's.
@@ -614,93 +456,4 @@ pub(crate) fn first_difference(
     let mut differing = names.filter(|name| values.get(*name) != leader.get(*name));
     let name = differing.next()?;
     Some((name.clone(), value_in(values, name), value_in(leader, name)))
-}
-
-fn add_as_leader(shared: &Shared, sums: &mut [i64]) -> Result<()> {
-    let n_links = shared.links.len();
-    for idx in 0..n_links {
-        let frame = shared.receive(idx, Kind::Sums)?;
-        let n_values = (sums.len() as u64).to_le_bytes();
-        if frame.bytes != n_values {
-            return Err(wrong_sums(shared, idx, &n_values, &frame.bytes));
-        }
-    }
-    let mut bytes = Vec::with_capacity(SUM_VALUES * 8);
-    for part in sums.chunks_mut(SUM_VALUES) {
-        for idx in 0..n_links {
-            let frame = shared.receive(idx, Kind::Sums)?;
-            check_sums(shared, idx, part, &frame)?;
-            let (values, _) = frame.bytes.as_chunks();
-            for (sum, value) in part.iter_mut().zip(values) {
-                *sum = sum.wrapping_add(i64::from_le_bytes(*value));
-            }
-        }
-        fill_with(&mut bytes, part);
-        for idx in 0..n_links {
-            shared.send(idx, Kind::Sums, false, &bytes)?;
-        }
-    }
-    made_progress(shared);
-    Ok(())
-}
-
-fn add_as_follower(shared: &Shared, sums: &mut [i64]) -> Result<()> {
-    shared.send(0, Kind::Sums, false, &(sums.len() as u64).to_le_bytes())?;
-    let n_frames = sums.len().div_ceil(SUM_VALUES);
-    let mut bytes = Vec::with_capacity(SUM_VALUES * 8);
-    let mut n_sent = 0;
-    for i in 0..n_frames {
-        while n_sent < n_frames.min(i + SUM_FRAMES_AHEAD) {
-            fill_with(&mut bytes, frame_of(sums, n_sent));
-            shared.send(0, Kind::Sums, false, &bytes)?;
-            n_sent += 1;
-        }
-        let frame = shared.receive(0, Kind::Sums)?;
-        let end = sums.len().min((i + 1) * SUM_VALUES);
-        let part = &mut sums[i * SUM_VALUES..end];
-        check_sums(shared, 0, part, &frame)?;
-        let (values, _) = frame.bytes.as_chunks();
-        for (sum, value) in part.iter_mut().zip(values) {
-            *sum = i64::from_le_bytes(*value);
-        }
-    }
-    made_progress(shared);
-    Ok(())
-}
-
-fn frame_of(sums: &[i64], i: usize) -> &[i64] {
-    &sums[i * SUM_VALUES..sums.len().min((i + 1) * SUM_VALUES)]
-}
-
-/// Fills `bytes` with the values, 8 bytes each, little-endian.
-fn fill_with(bytes: &mut Vec<u8>, values: &[i64]) {
-    bytes.resize(values.len() * 8, 0);
-    let (chunks, _) = bytes.as_chunks_mut();
-    for (chunk, value) in chunks.iter_mut().zip(values) {
-        *chunk = value.to_le_bytes();
-    }
-}
-
-fn check_sums(shared: &Shared, idx: usize, part: &[i64], frame: &Frame) -> Result<()> {
-    if frame.bytes.len() == part.len() * 8 && !frame.has_more {
-        return Ok(());
-    }
-    let n_bytes = |n: usize| (n as u64).to_le_bytes();
-    let (own, other) = (n_bytes(part.len() * 8), n_bytes(frame.bytes.len()));
-    Err(wrong_sums(shared, idx, &own, &other))
-}
-
-/// The error about sums of different lengths.
-fn wrong_sums(shared: &Shared, idx: usize, own: &[u8; 8], other: &[u8]) -> RanksError {
-    let found = match <[u8; 8]>::try_from(other) {
-        Ok(other) => format!("sums of length {}", u64::from_le_bytes(other)),
-        Err(_) => "values instead of their number".to_owned(),
-    };
-    let link = &shared.links[idx];
-    shared.fail(RanksError::OutOfStep {
-        rank: link.rank,
-        host: link.host.clone(),
-        expected: format!("sums of length {}", u64::from_le_bytes(*own)),
-        found,
-    })
 }

@@ -1,4 +1,4 @@
-//! Errors of connecting the ranks of a run and of working together.
+//! Errors when ranks meet and when they work together.
 
 use crate::channel::FrameError;
 

@@ -1,5 +1,5 @@
 //! The first frames of a connection: both sides prove that they know the run's token, and a follower
-//! says who it is.
+//! describes itself.
 //!
 //! Leader to follower: challenge (random number). Follower to leader: proof, and a hello with its own
 //! random number. Leader to follower: proof, or a reason not to accept it. A proof is an HMAC of both
@@ -21,13 +21,13 @@ use crate::token::{self, PROOF_BYTES};
 /// Version of everything that follows the handshake.
 pub(crate) const PROTOCOL: u32 = 1;
 
-/// What precedes the leader's random number in a challenge.
+/// The first bytes of a challenge.
 const MAGIC: &[u8; 8] = b"tooltune";
 
 const OF_FOLLOWER: &[u8] = b"tooltune follower";
 const OF_LEADER: &[u8] = b"tooltune leader";
 
-/// What a follower says about itself.
+/// A follower's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) protocol: u32,
@@ -197,7 +197,7 @@ pub(crate) fn accept(
             true => "it has another token".to_owned(),
             false => "it belongs to another run".to_owned(),
         };
-        // Whoever is refused may already have gone.
+        // The other side may already have closed.
         let _ = refuse(connection, &refusal);
         return Err(Failed::Stranger(reason));
     }

@@ -24,6 +24,7 @@ mod address;
 mod beat;
 pub mod budgets;
 pub mod channel;
+mod connected;
 mod door;
 mod error;
 mod handshake;
@@ -32,8 +33,11 @@ mod link;
 #[cfg(unix)]
 pub mod local;
 mod meeting;
+mod messages;
 mod ranks_file;
+mod sums;
 mod token;
+mod writer;
 
 pub use address::host_name;
 pub use beat::Pulse;
@@ -50,10 +54,10 @@ pub use token::Token;
 pub struct Settings {
     /// Seconds until all ranks must have met.
     pub meeting_seconds: u64,
-    /// Seconds without a byte from a rank, after which it counts as lost. Ranks send a beat every
-    /// 2 s.
+    /// Seconds without a byte from a rank, after which the run ends. Ranks send a beat every 2 s, so
+    /// fewer than 6 count as 6.
     pub silence_seconds: u64,
-    /// Seconds without progress of a rank, after which the run ends.
+    /// Seconds without progress of a rank, after which the run ends. Fewer than 6 count as 6.
     pub step_seconds: u64,
 }
 

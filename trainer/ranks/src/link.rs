@@ -1,10 +1,9 @@
-//! The connections of one rank: a reader thread per peer with a bounded inbox, and writers that the
-//! training thread and the beat thread share.
+//! The connections of one rank: a reader thread and a bounded inbox per peer, and the state that all
+//! threads share.
 
 use std::collections::VecDeque;
-use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, BufReader, Read};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,31 +12,10 @@ use crate::beat::Beat;
 use crate::budgets::{FRAME_BYTES, INBOX_BYTES, TEXT_BYTES};
 use crate::channel::{self, Frame, FrameError, Kind};
 use crate::error::{RanksError, Result};
-
-/// How often a blocked call looks for a failure.
-pub(crate) const POLL: Duration = Duration::from_millis(200);
+pub(crate) use crate::writer::{Link, POLL, Stopped};
 
 /// How long a failed write waits for the reader thread, which may know the reason.
 const REASON_WAIT: Duration = Duration::from_secs(2);
-
-/// Another rank, as seen from this one.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) rank: usize,
-    pub(crate) host: String,
-    stream: TcpStream,
-    writer: Mutex<Writer>,
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
-    heard_ms: AtomicU64,
-}
-
-/// The writing half of a connection.
-#[derive(Debug)]
-struct Writer {
-    stream: TcpStream,
-    /// The rest of a frame that could not be sent at once. It precedes everything else.
-    unsent: VecDeque<u8>,
-}
 
 /// All connections and their state.
 #[derive(Debug)]
@@ -55,7 +33,7 @@ pub(crate) struct Shared {
     over: Condvar,
 }
 
-/// What changes during a run.
+/// The state that changes during a run.
 #[derive(Debug)]
 pub(crate) struct State {
     /// The first error; all later calls return it.
@@ -66,11 +44,22 @@ pub(crate) struct State {
     is_leader: bool,
     /// This rank's own beat.
     pub(crate) own: Beat,
+    /// The call of this rank that waits, if any.
+    pub(crate) waiting: Option<Waiting>,
     /// In the order of [`Shared::links`].
     pub(crate) peers: Vec<Peer>,
 }
 
-/// What is known about another rank.
+/// A call that waits for a frame.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The peers of which any may send it.
+    pub(crate) among: Vec<usize>,
+    pub(crate) expected: Kind,
+    pub(crate) since: Instant,
+}
+
+/// The state of another rank, as seen from this one.
 #[derive(Debug)]
 pub(crate) struct Peer {
     inbox: VecDeque<Frame>,
@@ -94,26 +83,18 @@ impl Shared {
         rank: usize,
         settings: Settings,
         streams: Vec<(usize, String, TcpStream)>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self> {
         let now = Instant::now();
-        let links = streams.into_iter().map(|(rank, host, stream)| {
-            stream.set_nonblocking(false)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(None)?;
-            stream.set_write_timeout(Some(POLL))?;
-            let writer = Writer {
-                stream: stream.try_clone()?,
-                unsent: VecDeque::new(),
-            };
-            Ok(Link {
+        let connect = |(rank, host, stream): (usize, String, TcpStream)| {
+            let name = host.clone();
+            Link::new(rank, host, stream).map_err(|error| RanksError::Lost {
                 rank,
-                host,
-                stream,
-                writer: Mutex::new(writer),
-                heard_ms: AtomicU64::new(0),
+                host: name,
+                phase: "meeting".to_owned(),
+                reason: error.to_string(),
             })
-        });
-        let links: Vec<Link> = links.collect::<io::Result<_>>()?;
+        };
+        let links: Vec<Link> = streams.into_iter().map(connect).collect::<Result<_>>()?;
         let peers = links.iter().map(|_| Peer {
             inbox: VecDeque::new(),
             inbox_bytes: 0,
@@ -129,6 +110,7 @@ impl Shared {
             is_closing: false,
             is_leader: rank == 0,
             own: Beat::default(),
+            waiting: None,
             peers: peers.collect(),
         };
         Ok(Self {
@@ -185,9 +167,10 @@ impl Shared {
         self.state().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Milliseconds since the connection was made.
-    pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// Milliseconds from [`started`](Self::started) to `now`.
+    pub(crate) fn ms_at(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.started);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Sends one frame, waiting as long as the other side is alive.
@@ -196,13 +179,9 @@ impl Shared {
     ///
     /// The run has failed, or the connection breaks.
     pub(crate) fn send(&self, idx: usize, kind: Kind, has_more: bool, bytes: &[u8]) -> Result<()> {
-        let link = &self.links[idx];
-        let header = channel::header(kind, has_more, bytes);
         self.check()?;
-        let sent = link
-            .writer()
-            .send([&header, bytes], || self.check().is_ok());
-        match sent {
+        let link = &self.links[idx];
+        match link.send(kind, has_more, bytes, || self.check().is_ok()) {
             Ok(()) => Ok(()),
             Err(Stopped::Early) => self.check(),
             Err(Stopped::Io(error)) => Err(self.reason_of(idx, &error)),
@@ -250,7 +229,6 @@ impl Shared {
     ///
     /// - The run has failed.
     /// - The frame is of another kind than expected, or the peer has ended.
-    /// - Both ranks wait for each other.
     pub(crate) fn receive(&self, idx: usize, expected: Kind) -> Result<Frame> {
         self.receive_any(&[idx], expected).map(|(_, frame)| frame)
     }
@@ -261,20 +239,22 @@ impl Shared {
     ///
     /// As for [`receive`](Self::receive).
     pub(crate) fn receive_any(&self, among: &[usize], expected: Kind) -> Result<(usize, Frame)> {
-        let began = Instant::now();
         let mut state = self.state();
         state.own.is_waiting = true;
+        state.waiting = Some(Waiting {
+            among: among.to_vec(),
+            expected,
+            since: Instant::now(),
+        });
         let result = loop {
             match self.take(&mut state, among, expected) {
                 Err(error) => break Err(error),
                 Ok(Some(taken)) => break Ok(taken),
                 Ok(None) => {}
             }
-            if let Some(idx) = self.mutual_wait(&state, among, began) {
-                break Err(self.out_of_step(idx, expected, "nothing, and waits"));
-            }
             state = self.wait(state, POLL);
         };
+        state.waiting = None;
         state.own.is_waiting = false;
         state.own.progress = state.own.progress.wrapping_add(1);
         drop(state);
@@ -305,7 +285,7 @@ impl Shared {
         let mut n_ended = 0;
         for &idx in among {
             let peer = &mut state.peers[idx];
-            // What a rank sent before it ended may explain its end.
+            // Data that a rank sent before it ended may explain its end.
             if let Some(failure) = &failed
                 && failure.ended_rank() != Some(self.links[idx].rank)
             {
@@ -336,21 +316,7 @@ impl Shared {
         }
     }
 
-    /// The peer that waits for this rank while this rank waits for it, for longer than a step may
-    /// take. The leader decides first; a follower only if the leader does not.
-    fn mutual_wait(&self, state: &State, among: &[usize], began: Instant) -> Option<usize> {
-        let factor = if self.rank == 0 { 1 } else { 3 };
-        let limit = Duration::from_secs(self.settings.step_seconds.saturating_mul(factor));
-        let is_long = |since: Option<Instant>| since.is_some_and(|t| t.elapsed() > limit);
-        let waits = |idx: &usize| is_long(state.peers[*idx].waits_since);
-        if began.elapsed() > limit && among.iter().all(waits) {
-            among.first().copied()
-        } else {
-            None
-        }
-    }
-
-    fn out_of_step(&self, idx: usize, expected: Kind, found: &str) -> RanksError {
+    pub(crate) fn out_of_step(&self, idx: usize, expected: Kind, found: &str) -> RanksError {
         RanksError::OutOfStep {
             rank: self.links[idx].rank,
             host: self.links[idx].host.clone(),
@@ -457,9 +423,7 @@ impl Shared {
             peer.moved = Instant::now();
         }
         drop(state);
-        self.links[idx]
-            .heard_ms
-            .store(self.now_ms(), Ordering::Relaxed);
+        self.links[idx].set_heard_ms(self.ms_at(Instant::now()));
         self.arrived.notify_all();
     }
 }
@@ -487,141 +451,10 @@ impl State {
     }
 }
 
-impl Link {
-    /// Milliseconds from [`Shared::started`] to the last byte that arrived.
-    pub(crate) fn heard_ms(&self) -> u64 {
-        self.heard_ms.load(Ordering::Relaxed)
-    }
-
-    /// Restarts the silence clock, after this process itself was stopped.
-    pub(crate) fn forgive_silence(&self, now_ms: u64) {
-        self.heard_ms.store(now_ms, Ordering::Relaxed);
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a small frame without waiting; what does not fit into the system's buffer follows
-    /// later. Does nothing if another thread is sending.
-    pub(crate) fn send_at_once(&self, kind: Kind, bytes: &[u8]) {
-        let Ok(mut writer) = self.writer.try_lock() else {
-            return;
-        };
-        // An unsent rest means that the peer does not read: another beat would not help.
-        if writer.unsent.is_empty() {
-            let header = channel::header(kind, false, bytes);
-            writer.unsent.extend(header.iter().chain(bytes));
-        }
-        let _ = writer.flush_at_once();
-    }
-
-    /// Sends a last frame, waiting until `deadline`.
-    pub(crate) fn send_last(&self, kind: Kind, bytes: &[u8], deadline: Instant) {
-        let header = channel::header(kind, false, bytes);
-        // Whoever does not read the message notices the closed connection.
-        let _ = self
-            .writer()
-            .send([&header, bytes], || Instant::now() < deadline);
-    }
-
-    /// Tells the peer that nothing more will be sent.
-    pub(crate) fn close_writing(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
-    }
-
-    /// Ends the connection, and the reader thread with it.
-    pub(crate) fn close(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
 impl Peer {
     /// Whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
-    }
-}
-
-/// Why a frame was not sent completely.
-enum Stopped {
-    /// The caller did not want to continue.
-    Early,
-    Io(io::Error),
-}
-
-impl Writer {
-    /// Sends the parts of one frame. Between timeouts of the system, `continues` decides whether
-    /// to try again; if not, the rest is kept, because a later frame must not begin inside this one.
-    fn send(
-        &mut self,
-        parts: [&[u8]; 2],
-        continues: impl Fn() -> bool,
-    ) -> std::result::Result<(), Stopped> {
-        while !self.unsent.is_empty() {
-            match self.stream.write(self.unsent.as_slices().0) {
-                Ok(n) => drop(self.unsent.drain(..n)),
-                Err(error) => check_retry(error, &continues)?,
-            }
-        }
-        for (i, part) in parts.iter().enumerate() {
-            let mut left = *part;
-            while !left.is_empty() {
-                let stopped = match self.stream.write(left) {
-                    Ok(n) => {
-                        left = &left[n..];
-                        continue;
-                    }
-                    Err(error) => check_retry(error, &continues),
-                };
-                if let Err(stopped) = stopped {
-                    let is_begun = i > 0 || left.len() < part.len();
-                    if is_begun {
-                        self.unsent.extend(left);
-                        self.unsent.extend(parts[i + 1..].iter().copied().flatten());
-                    }
-                    return Err(stopped);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends what the system accepts without waiting.
-    fn flush_at_once(&mut self) -> io::Result<()> {
-        // The shortest timeout that the system knows; non-blocking mode would apply to the reader,
-        // because both share the socket.
-        self.stream
-            .set_write_timeout(Some(Duration::from_millis(1)))?;
-        let mut result = Ok(());
-        while !self.unsent.is_empty() && result.is_ok() {
-            result = match self.stream.write(self.unsent.as_slices().0) {
-                Ok(n) => {
-                    self.unsent.drain(..n);
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            };
-        }
-        self.stream.set_write_timeout(Some(POLL))?;
-        result
-    }
-}
-
-/// Whether to try a write again.
-fn check_retry(
-    error: io::Error,
-    continues: &impl Fn() -> bool,
-) -> std::result::Result<(), Stopped> {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
-            if continues() {
-                Ok(())
-            } else {
-                Err(Stopped::Early)
-            }
-        }
-        _ => Err(Stopped::Io(error)),
     }
 }
 
@@ -633,9 +466,8 @@ struct Heard<'s> {
 
 impl Read for Heard<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = (&self.link.stream).read(buffer)?;
-        let now = self.shared.now_ms();
-        self.link.heard_ms.store(now, Ordering::Relaxed);
+        let n = self.link.read(buffer)?;
+        self.link.set_heard_ms(self.shared.ms_at(Instant::now()));
         Ok(n)
     }
 }

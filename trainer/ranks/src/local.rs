@@ -54,8 +54,8 @@ pub const STOPPED_STATUS: i32 = 75;
 /// How the ranks ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The exit status for this process: 0, or that of the first rank that failed, apart from those
-    /// that ended with [`OTHER_RANK_STATUS`]. 128 plus the signal's number if a signal ended it.
+    /// The exit status for this process: 0, or the status of the first rank that failed with another
+    /// status than [`OTHER_RANK_STATUS`]. 128 plus the signal's number if a signal ended it.
     pub status: i32,
     /// That rank.
     pub failed: Option<FailedRank>,
@@ -182,7 +182,7 @@ struct LocalRank {
 }
 
 impl LocalRanks {
-    /// Notes who has ended; returns whether some still run.
+    /// Notes the ranks that have ended, and returns whether others still run.
     fn poll(&mut self) -> std::io::Result<bool> {
         for (i, process) in self.processes.iter_mut().enumerate() {
             if process.status.is_some() {

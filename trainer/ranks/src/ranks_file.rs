@@ -32,7 +32,7 @@ impl RanksFile {
         let error = |reason: String| RanksError::RanksFile {
             reason: format!("cannot read {}: {reason}", path.display()),
         };
-        let bytes = regular_file::read_own_if_there(&path, RANKS_FILE_BYTES);
+        let bytes = regular_file::read_own_file_if_exists(&path, RANKS_FILE_BYTES);
         let Some(bytes) = bytes.map_err(|e| error(e.to_string()))? else {
             return Ok(None);
         };
@@ -56,7 +56,7 @@ impl WrittenFile {
         let error = |e: &dyn std::fmt::Display| RanksError::RanksFile {
             reason: e.to_string(),
         };
-        if regular_file::is_own_there(&path)
+        if regular_file::own_file_exists(&path)
             .map_err(|e| error(&format!("{}: {e}", path.display())))?
         {
             std::fs::remove_file(&path).map_err(|e| error(&DiskError::io("remove", &path)(e)))?;

@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
             if shows_parts {
                 // Report less than 1, because the optimizer update is still missing.
                 let part = part.min(0.999);
-                reporter.within_step(done + part, started.elapsed().as_secs_f64());
+                reporter.show_step_progress(done + part, started.elapsed().as_secs_f64());
             }
             !interrupt.is_some_and(Interrupt::is_set)
         };

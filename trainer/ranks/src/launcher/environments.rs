@@ -257,7 +257,7 @@ fn tasks_on(
         return Ok(world_size);
     }
     let Some((name, value)) = reader.first_of(&names) else {
-        // Slurm fills hosts evenly unless it is told otherwise.
+        // Slurm fills hosts evenly by default.
         let evenly = world_size.div_ceil(n_nodes);
         return Ok(evenly.max(local_rank + 1));
     };

@@ -3,7 +3,7 @@
 use crate::budgets::HOSTS;
 
 /// The hosts of a Slurm host list in order; `None` if it is not one, or has more than
-/// [`HOSTS`](crate::budgets::HOSTS) hosts.
+/// [`HOSTS`] hosts.
 ///
 /// A name may have several brackets; the last one varies fastest. Numbers keep their leading zeros.
 pub fn expand_hostlist(list: &str) -> Option<Vec<String>> {

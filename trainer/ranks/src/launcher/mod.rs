@@ -36,7 +36,7 @@ pub const NODES_VARIABLE: &str = "TOOLTUNE_NODES";
 /// Variable with the process ID of our own launcher. It marks the processes that `--ranks` started.
 pub const PARENT_VARIABLE: &str = "TOOLTUNE_RANKS_PARENT";
 
-/// What started the processes of a run.
+/// The program that started the processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
     /// `--ranks` of this program.
@@ -85,7 +85,7 @@ pub struct LeaderAddress {
 /// The place of this process in its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// What started this process.
+    /// The program that started this process.
     pub launcher: Launcher,
     /// The rank of this process, from 0.
     pub rank: usize,
@@ -115,7 +115,7 @@ impl Launch {
     }
 }
 
-/// What this process has to do.
+/// The role of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     /// Train alone.

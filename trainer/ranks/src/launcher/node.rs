@@ -13,7 +13,7 @@ use crate::token::Token;
 /// The option `--ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedRanks {
-    /// `--ranks auto`: as many as the environment says, or one per device of this host.
+    /// `--ranks auto`: the number in the environment, or one per device of this host.
     Auto,
     /// `--ranks N` on this host.
     Number(usize),
@@ -51,7 +51,7 @@ impl FromStr for RequestedRanks {
 /// The ranks that this process has to start on its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What started this process on each host; [`Launcher::Own`] with one host.
+    /// The program that started this process on each host; [`Launcher::Own`] with one host.
     pub launcher: Launcher,
     /// The number of this host, from 0.
     pub node: usize,
@@ -189,7 +189,7 @@ fn kubeflow(reader: Reader, n_devices: usize) -> Result<Option<Node>, LaunchErro
         let port = parse_port("PET_MASTER_PORT", port)?;
         leader = Some(LeaderAddress { host, port });
     }
-    // The name of the first pod contains that of the job.
+    // The name of the first pod contains the name of the job.
     let host = leader.as_ref().map(|leader| leader.host.clone());
     let mut run_id = match reader.get("PET_RDZV_ID") {
         Some(id) => id.to_owned(),

@@ -10,7 +10,7 @@ fn variables(text: &str) -> Variables {
     pairs.collect()
 }
 
-/// Variables, option and number of devices, and what the process has to do.
+/// The role of a process in one line.
 fn described(role: &Role) -> String {
     let at = |leader: &Option<LeaderAddress>| {
         leader

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         return work::run();
     }
     let arguments = Arguments::from_args();
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 10] = [
         ("processes_train_together", processes_train_together),
         (
             "a_killed_rank_is_named_at_once",
@@ -47,6 +47,14 @@ fn main() -> ExitCode {
             the_first_failing_rank_is_named_and_all_end,
         ),
         ("signals_are_passed_on", signals_are_passed_on),
+        (
+            "ranks_that_stop_in_order_are_not_disturbed",
+            ranks_that_stop_in_order_are_not_disturbed,
+        ),
+        (
+            "a_rank_that_hangs_ends_after_a_failure",
+            a_rank_that_hangs_ends_after_a_failure,
+        ),
         (
             "ranks_end_with_a_killed_launcher",
             ranks_end_with_a_killed_launcher,
@@ -98,7 +106,7 @@ impl Started {
         kill_process(id_of(&self.child), signal).expect("signalled");
     }
 
-    /// Waits for a line that says that the meeting is over.
+    /// Waits for the line after the meeting.
     fn wait_until_met(&mut self) {
         let out = self.child.stdout.as_mut().expect("piped");
         let mut line = String::new();
@@ -318,6 +326,19 @@ fn signals_are_passed_on() {
         assert_eq!(wait_for_end(&mut launcher), Some(0));
         wait_until_gone(&ids);
     }
+}
+
+fn ranks_that_stop_in_order_are_not_disturbed() {
+    let (mut launcher, ids) = start_launcher("save slowly");
+    kill_process(id_of(&launcher), Signal::TERM).expect("signalled");
+    assert_eq!(wait_for_end(&mut launcher), Some(75));
+    wait_until_gone(&ids);
+}
+
+fn a_rank_that_hangs_ends_after_a_failure() {
+    let (ended, _) = start("hang 1", 3);
+    assert_eq!(ended.status, 41);
+    assert_eq!(ended.failed.expect("a failed rank").rank, 1);
 }
 
 /// Invariant: No rank survives its launcher.

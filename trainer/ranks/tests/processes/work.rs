@@ -1,4 +1,4 @@
-//! What the processes of these tests do, by `TOOLTUNE_TEST_WORK`.
+//! The work of the processes in these tests, by `TOOLTUNE_TEST_WORK`.
 
 #![allow(
     clippy::print_stdout,
@@ -50,7 +50,7 @@ pub(crate) fn run() -> ExitCode {
     };
     ranks.pulse().phase("working");
     match work.as_str() {
-        "until signal" => println!("process {}", std::process::id()),
+        "until signal" | "save slowly" => println!("process {}", std::process::id()),
         _ => println!("met"),
     }
     std::io::stdout().flush().expect("written");
@@ -66,6 +66,14 @@ pub(crate) fn run() -> ExitCode {
             Ok(())
         }
         Some(("until", _)) => until_signal(ranks),
+        Some(("save", _)) => return save_after_signal(ranks),
+        Some(("hang", failing)) => {
+            if failing == rank.to_string() {
+                return ExitCode::from(41);
+            }
+            hang(&ranks);
+            Ok(())
+        }
         _ if work == "train" => train(ranks),
         _ => wait(ranks),
     };
@@ -123,6 +131,35 @@ fn until_signal(ranks: Ranks) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     ranks.end()
+}
+
+/// Stops after a signal as a run with saved state does. Saving takes longer than other ranks wait
+/// after a failure; a second signal in that time is an error.
+fn save_after_signal(ranks: Ranks) -> ExitCode {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, flag.clone()).expect("a handler");
+    }
+    while !flag.swap(false, Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let is_leader = ranks.is_leader();
+    // The followers have nothing to save.
+    std::mem::forget(ranks);
+    if is_leader {
+        std::thread::sleep(Duration::from_secs(7));
+    }
+    ExitCode::from(if flag.load(Ordering::Relaxed) { 9 } else { 75 })
+}
+
+/// Never looks at its connections or at signals again, like a thread in a driver.
+fn hang(ranks: &Ranks) {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, flag).expect("a handler");
+    assert_eq!(ranks.world_size(), 3);
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// The launcher of three ranks, which print through it.

@@ -25,7 +25,7 @@ pub(crate) fn free_ports() -> u16 {
     }
 }
 
-/// What a rank says about itself.
+/// The description of a rank.
 pub(crate) fn identity(rank: usize) -> Identity {
     let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Identity {

@@ -1,5 +1,6 @@
 //! Runs ranks in threads.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tooltune_ranks::{Launch, Launcher, LeaderAddress, Ranks, Settings, Token};
@@ -8,6 +9,9 @@ use super::support::{free_ports, identity, patient};
 
 /// A rank on this host, with the address of a new run.
 pub(crate) fn launch(rank: usize, world_size: usize) -> Launch {
+    // Tests run at the same time, and their ranges of ports can overlap.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
     Launch {
         launcher: Launcher::Own,
         rank,
@@ -20,7 +24,7 @@ pub(crate) fn launch(rank: usize, world_size: usize) -> Launch {
             port: free_ports(),
         }),
         listen_on: None,
-        run_id: "test".to_owned(),
+        run_id: format!("test {} {run}", std::process::id()),
         token: Some(Token::new("secret".to_owned())),
     }
 }

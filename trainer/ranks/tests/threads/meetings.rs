@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use tooltune_ranks::channel::{self, Kind};
 use tooltune_ranks::{Identity, Launch, Ranks, RanksError, Settings, Token};
 
 use super::in_threads::launch;
@@ -67,8 +68,13 @@ fn every_wrong_hello_is_refused_by_name() {
         ),
     ];
     for (change, expected) in wrong {
-        let mut launches = [launch(0, 2), launch(1, 2)];
-        launches[1].leader = launches[0].leader.clone();
+        let first = launch(0, 2);
+        let second = Launch {
+            rank: 1,
+            local_rank: 1,
+            ..first.clone()
+        };
+        let mut launches = [first, second];
         let mut identities = [identity(0), identity(1)];
         change(&mut launches[1], &mut identities[1]);
         let [leader, follower] = [0, 1].map(|rank| {
@@ -88,8 +94,11 @@ fn every_wrong_hello_is_refused_by_name() {
 #[test]
 fn a_second_process_with_the_same_rank_is_refused() {
     let leader_launch = launch(0, 3);
-    let mut follower = launch(1, 3);
-    follower.leader = leader_launch.leader.clone();
+    let follower = Launch {
+        rank: 1,
+        local_rank: 1,
+        ..leader_launch.clone()
+    };
     let leader = thread::spawn(move || meet_as(&leader_launch, &identity(0), &patient()));
     let followers = [0, 1].map(|i| {
         let follower = follower.clone();
@@ -219,7 +228,16 @@ fn garbage_on_the_port_does_not_disturb_the_meeting() {
     };
     // Open and silent, until the end of the test.
     let silent = connect();
-    let garbage: [&[u8]; 6] = [
+    let hello = |bytes: &[u8]| {
+        let header = channel::header(Kind::Hello, false, bytes);
+        [&header[..], &[7; 32], bytes].concat()
+    };
+    let proven = [&[7; 32], &br#"{"protocol":1}"#[..]].concat();
+    let nested = [&[7; 32], &[b'['; 60_000][..]].concat();
+    let garbage: [&[u8]; 9] = [
+        &hello(b"x")[..],
+        &[&channel::header(Kind::Hello, false, &proven)[..], &proven].concat(),
+        &[&channel::header(Kind::Hello, false, &nested)[..], &nested].concat(),
         b"GET / HTTP/1.1\r\n\r\n",
         &[0; 100],
         &[2, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
@@ -243,6 +261,47 @@ fn garbage_on_the_port_does_not_disturb_the_meeting() {
     drop(silent);
 }
 
+/// As on several hosts, where each has one rank.
+#[test]
+fn ranks_meet_at_every_name_of_the_leaders_host() {
+    let own_name = tooltune_ranks::host_name();
+    for (host, listen_on) in [
+        ("localhost", None),
+        ("127.0.0.1", Some("127.0.0.1")),
+        (own_name.as_str(), None),
+    ] {
+        let mut launches = [0, 1].map(|rank| Launch {
+            rank,
+            local_rank: 0,
+            local_world_size: 1,
+            node: rank,
+            ..launch(0, 2)
+        });
+        launches[0].leader.as_mut().expect("an address").host = host.to_owned();
+        launches[0].listen_on = listen_on.map(str::to_owned);
+        launches[1].leader = launches[0].leader.clone();
+        launches[1].run_id = launches[0].run_id.clone();
+        let ranks = launches.map(|launch| {
+            thread::spawn(move || {
+                let identity = identity(launch.rank);
+                let mut ranks = Ranks::meet(&launch, &identity, None, &patient())?;
+                let bytes = ranks.broadcast(vec![8])?;
+                ranks.end().map(|()| bytes)
+            })
+        });
+        for rank in ranks {
+            let bytes = rank.join().expect("no panic");
+            assert_eq!(bytes.unwrap_or_else(|e| panic!("{host}: {e}")), [8]);
+        }
+    }
+    let everywhere = Launch {
+        listen_on: Some("0.0.0.0".to_owned()),
+        ..launch(0, 2)
+    };
+    let error = meet_as(&everywhere, &identity(0), &patient()).expect_err("all interfaces");
+    assert!(error.to_string().contains("all interfaces"), "{error}");
+}
+
 #[test]
 fn ranks_meet_by_a_file_although_an_old_one_is_there() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -253,9 +312,12 @@ fn ranks_meet_by_a_file_although_an_old_one_is_there() {
     let path = dir.path().join("ranks.json");
     std::fs::write(&path, json).expect("written");
     let launches = [0, 1, 2].map(|rank| Launch {
+        rank,
+        local_rank: rank,
         leader: None,
         token: None,
-        ..launch(rank, 3)
+        run_id: "test".to_owned(),
+        ..launch(0, 3)
     });
     // Followers first, so that they read the old file.
     let threads: Vec<_> = launches

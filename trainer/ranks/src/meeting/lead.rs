@@ -1,7 +1,5 @@
-//! How the ranks of a run find each other: the leader listens, followers connect, and whoever does
-//! not belong to the run is refused by name.
+//! The leader's side of a meeting: it listens, and accepts the ranks of its run.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -10,93 +8,20 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::{Identity, hello_of, ports_after};
 use crate::Settings;
 use crate::address;
 use crate::budgets::{HANDSHAKE_SECONDS, HANDSHAKES};
 use crate::channel::Kind;
 use crate::door::{Ranks, first_difference};
 use crate::error::{RanksError, Result};
-use crate::handshake::{self, Begin, Failed, Hello, PROTOCOL, Refusal, Timed};
+use crate::handshake::{self, Begin, Failed, Hello, Refusal, Timed};
 use crate::launcher::Launch;
 use crate::ranks_file::{RanksFile, WrittenFile};
-use crate::token::{PROOF_BYTES, Token, hex, random_bytes};
-
-/// Ports behind the launcher's port that are tried. The launcher itself may listen on its port.
-pub const PORTS: u16 = 8;
+use crate::token::{PROOF_BYTES, Token};
 
 /// How often the leader looks for a connection.
 const ACCEPT_POLL: Duration = Duration::from_millis(10);
-
-/// How long a follower tries to connect to one address.
-const CONNECT: Duration = Duration::from_secs(2);
-
-/// Pause before a follower's second attempt; doubled up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Maximum bytes of a host name, as in DNS.
-const HOST_BYTES: usize = 253;
-
-/// What a process says about itself at the meeting.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// The program's version. All ranks need the same.
-    pub version: String,
-    /// Named values that must be equal on all ranks, such as "config", "examples", "weights" and
-    /// "device". A difference refuses the rank, by this name and with both values.
-    pub digests: BTreeMap<String, String>,
-    /// Named values that must differ between ranks on one host, such as "GPU" with a PCI ID.
-    pub unique: BTreeMap<String, String>,
-}
-
-impl Ranks {
-    /// Meets the other ranks of the run. Returns when all have arrived; with one rank at once.
-    ///
-    /// If the launcher gives no address of the leader, the leader writes its address into
-    /// `ranks.json` in `directory`, which all hosts must share, and removes it at the end of the
-    /// meeting.
-    ///
-    /// # Errors
-    ///
-    /// - Ranks are missing at the deadline, or this follower finds no leader.
-    /// - A rank has another program, another digest, an invalid rank, or the rank of another one.
-    ///   The leader and all followers end with an error that names it.
-    /// - The leader cannot listen, or there is neither an address nor a directory.
-    /// - `ranks.json` cannot be read or written.
-    pub fn meet(
-        launch: &Launch,
-        identity: &Identity,
-        directory: Option<&Path>,
-        settings: &Settings,
-    ) -> Result<Ranks> {
-        if launch.world_size == 1 {
-            return Ok(Ranks::alone());
-        }
-        let deadline = Instant::now() + Duration::from_secs(settings.meeting_seconds);
-        if launch.rank == 0 {
-            lead(launch, identity, directory, settings, deadline)
-        } else {
-            follow(launch, identity, directory, settings, deadline)
-        }
-    }
-}
-
-fn hello_of(launch: &Launch, identity: &Identity) -> Hello {
-    let mut host = crate::host_name();
-    host.truncate(host.floor_char_boundary(HOST_BYTES));
-    Hello {
-        protocol: PROTOCOL,
-        version: identity.version.clone(),
-        run_id: launch.run_id.clone(),
-        world_size: launch.world_size,
-        rank: launch.rank,
-        host,
-        digests: identity.digests.clone(),
-        unique: identity.unique.clone(),
-        nonce: hex(&random_bytes()),
-    }
-}
 
 /// An authenticated follower.
 struct Arrival {
@@ -159,7 +84,8 @@ impl Reception {
         let n = self.n_handshakes.fetch_add(1, Ordering::AcqRel);
         let slot = Slot(self.n_handshakes.clone());
         if n >= HANDSHAKES + self.launch.world_size {
-            return drop(slot);
+            let reason = "too many connections at once";
+            return note_stranger(&self.strangers, address, reason);
         }
         let (launch, sender) = (self.launch.clone(), self.sender.clone());
         let strangers = self.strangers.clone();
@@ -220,7 +146,8 @@ fn note_stranger(strangers: &Mutex<Strangers>, address: SocketAddr, reason: &str
     }
 }
 
-fn lead(
+/// Meets the followers, until all have arrived or `deadline`.
+pub(super) fn lead(
     launch: &Launch,
     identity: &Identity,
     directory: Option<&Path>,
@@ -291,7 +218,7 @@ fn seat(own: &Hello, table: &mut [Option<Arrival>], mut arrival: Arrival) -> Res
         return Err(error);
     }
     let proof = arrival.proof;
-    // Who has gone in the meantime comes again.
+    // A follower that has closed in the meantime will connect again.
     if arrival.connection.send(Kind::Welcome, &proof).is_ok() {
         let idx = arrival.hello.rank - 1;
         table[idx] = Some(arrival);
@@ -425,7 +352,7 @@ fn refuse_one(connection: &mut Timed, reason: &str) {
         is_token: false,
         reason: reason.to_owned(),
     };
-    // Who has already gone needs no reason.
+    // The other side may already have closed.
     let _ = handshake::refuse(connection, &refusal);
 }
 
@@ -480,141 +407,6 @@ fn listen(launch: &Launch) -> Result<TcpListener> {
     })
 }
 
-fn ports_after(port: u16) -> std::ops::RangeInclusive<u16> {
-    port.saturating_add(1)..=port.saturating_add(PORTS)
-}
-
-fn follow(
-    launch: &Launch,
-    identity: &Identity,
-    directory: Option<&Path>,
-    settings: &Settings,
-    deadline: Instant,
-) -> Result<Ranks> {
-    let mut pause = FIRST_PAUSE;
-    let mut last_reason = "no attempt".to_owned();
-    let mut tried = String::new();
-    loop {
-        let (launch, addresses) = match candidates(launch, directory)? {
-            Ok(found) => found,
-            Err(reason) => {
-                last_reason = reason;
-                (launch.clone(), Vec::new())
-            }
-        };
-        // Most ports of a range are free: that says less than an answer from one of them.
-        let mut is_answered = false;
-        for address in &addresses {
-            // A handshake may last longer than the rest of the time, but only one.
-            if Instant::now() >= deadline {
-                break;
-            }
-            tried = address.to_string();
-            let hello = hello_of(&launch, identity);
-            match attempt(*address, &launch, &hello, deadline) {
-                Ok((connection, hosts)) => {
-                    let streams = vec![(0, connection.stream)];
-                    return Ranks::connected(launch.rank, hosts, streams, settings.clone());
-                }
-                Err(Failed::Unreachable(reason)) => {
-                    if !is_answered {
-                        last_reason = format!("{address}: {reason}");
-                    }
-                }
-                Err(Failed::Stranger(reason)) => {
-                    is_answered = true;
-                    last_reason = format!("{address}: {reason}");
-                }
-                Err(Failed::Refused(refusal)) => {
-                    // A file of an earlier run has another token.
-                    let is_old_file = refusal.is_token && launch.leader.is_none();
-                    if !refusal.is_other_run && !is_old_file {
-                        return Err(RanksError::Refused {
-                            address: address.to_string(),
-                            reason: refusal.reason,
-                        });
-                    }
-                    is_answered = true;
-                    last_reason = format!("{address}: {}", refusal.reason);
-                }
-            }
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let address = match &launch.leader {
-                Some(leader) => {
-                    let ports = ports_after(leader.port);
-                    format!("{} port {} to {}", leader.host, ports.start(), ports.end())
-                }
-                None => tried,
-            };
-            return Err(RanksError::NoLeader {
-                address,
-                seconds: settings.meeting_seconds,
-                reason: last_reason,
-            });
-        }
-        std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Where the leader may be, with the token of its file; or why that is not known yet.
-fn candidates(
-    launch: &Launch,
-    directory: Option<&Path>,
-) -> Result<std::result::Result<(Launch, Vec<SocketAddr>), String>> {
-    let mut launch = launch.clone();
-    if let Some(leader) = &launch.leader {
-        let ips = match address::to_connect_to(&launch, leader) {
-            Ok(ips) => ips,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let addresses = ports_after(leader.port)
-            .flat_map(|port| ips.iter().map(move |ip| SocketAddr::new(*ip, port)));
-        let addresses = addresses.collect();
-        return Ok(Ok((launch, addresses)));
-    }
-    let directory = directory.ok_or(RanksError::NoAddress {
-        launcher: launch.launcher.name(),
-    })?;
-    match RanksFile::read(directory)? {
-        Some(file) if file.run_id == launch.run_id => match file.address.parse() {
-            Ok(address) => {
-                launch.token = Some(Token::new(file.token));
-                Ok(Ok((launch, vec![address])))
-            }
-            Err(_) => Ok(Err("ranks.json has an invalid address".to_owned())),
-        },
-        Some(_) => Ok(Err("ranks.json is of another run".to_owned())),
-        None => Ok(Err(format!(
-            "{} does not exist yet",
-            RanksFile::path(directory).display()
-        ))),
-    }
-}
-
-fn attempt(
-    address: SocketAddr,
-    launch: &Launch,
-    hello: &Hello,
-    deadline: Instant,
-) -> std::result::Result<(Timed, Vec<String>), Failed> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT)
-        .map_err(|error| Failed::Unreachable(error.to_string()))?;
-    // On one host, a connection to a free port of the system's own range can meet itself.
-    if stream.local_addr()? == stream.peer_addr()? {
-        return Err(Failed::Stranger("nothing listens there".to_owned()));
-    }
-    let handshake = Instant::now() + Duration::from_secs(HANDSHAKE_SECONDS);
-    let mut connection = Timed::new(stream, handshake)?;
-    handshake::introduce(&mut connection, launch, hello)?;
-    // The leader decides when the meeting has failed, and tells the reason.
-    connection.set_deadline(deadline + Duration::from_secs(HANDSHAKE_SECONDS));
-    let hosts = handshake::wait_for_begin(&mut connection, launch.world_size)?;
-    Ok((connection, hosts))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -625,10 +417,5 @@ mod tests {
         assert_eq!(missing(&table(1)), "rank 1");
         assert_eq!(missing(&table(2)), "ranks 1 to 2");
         assert_eq!(missing(&table(7)), "ranks 1 to 7");
-    }
-
-    #[test]
-    fn the_launchers_own_port_is_not_used() {
-        assert_eq!(ports_after(29500), 29501..=29508);
     }
 }
