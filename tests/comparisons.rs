@@ -194,7 +194,7 @@ fn comparing_checkpoints_of_several_suites_needs_a_suite() {
     );
     let expected = [
         "an evaluation of slot",
-        "one of toolqa",
+        "an evaluation of toolqa",
         "of the same suite",
     ];
     assert_refused(&workplace, &["compare", slot, toolqa], CONFIG, &expected);
@@ -251,7 +251,7 @@ fn evaluations_are_compared_on_their_common_rows() {
         &expected,
     );
     let answer = workplace.run(["compare", "a.jsonl", "c.jsonl"]);
-    let expected = "ignored 1 samples of a.jsonl and 2 of c.jsonl";
+    let expected = "only one evaluation has: 1 of a.jsonl and 2 of c.jsonl";
     assert!(answer.stderr.contains(expected), "{}", answer.stderr);
     assert!(answer.success().contains("| slot.parse_rate | 1 |"));
 }
@@ -282,7 +282,7 @@ fn each_of_several_evaluations_is_compared_with_the_first() {
         assert!(output.contains(part), "{part}: {output}");
     }
     workplace.write("other.jsonl", json_lines(&[answer("one", true)]));
-    let expected = ["an evaluation of slot", "one of toolqa"];
+    let expected = ["an evaluation of slot", "an evaluation of toolqa"];
     let several = ["compare", "base.jsonl", "low", "other.jsonl"];
     assert_refused(&workplace, &several, CONFIG, &expected);
     let alone = ["compare", "base.jsonl"];

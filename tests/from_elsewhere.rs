@@ -172,7 +172,7 @@ fn configs_of_four_trainers_are_translated_and_planned() {
             &[
                 "use_peft",
                 "fp16",
-                "train.max_steps = -1 (of max_steps): the number of epochs",
+                "train.max_steps = -1 (from max_steps): the number of epochs",
             ],
         ),
     ];

@@ -86,6 +86,7 @@ const CRATES: [(&str, &[&str]); 22] = [
             "json",
             "kernels",
             "pipelines",
+            "ranks",
             "report",
             "rows",
             "sandbox",

@@ -1,5 +1,5 @@
-//! Runs of several processes: the run directory has the same bytes for any number of them, whatever
-//! starts, stops or kills them.
+//! Runs of several processes on the CPU: the run directory has the same bytes for any number of them,
+//! whatever starts, stops or kills them.
 //!
 //! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments.
 
@@ -12,18 +12,18 @@ use tooltune_rows::batches::SeededRandom;
 
 use crate::runs::{assert_same_outcome, outcome, signal, train, wait_for_step, workplace_with};
 use crate::support::fixture;
-use crate::workplace::{CommandOutput, GOAT_DATA, Workplace, tiny_model_lora};
+use crate::workplace::{self, CommandOutput, GOAT_DATA, tiny_model_lora};
 
 /// Longer than any command here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-fn train_with_ranks(workplace: &Workplace, name: &str, ranks: usize) -> Command {
+fn train_with_ranks(workplace: &workplace::Workplace, name: &str, ranks: usize) -> Command {
     let mut command = train(workplace, name);
     command.args(["--ranks", &ranks.to_string()]);
     command
 }
 
-fn finish(workplace: &Workplace, name: &str, ranks: usize) {
+fn finish(workplace: &workplace::Workplace, name: &str, ranks: usize) {
     let mut command = train_with_ranks(workplace, name, ranks);
     CommandOutput::from_command(&mut command).success();
 }
@@ -200,7 +200,7 @@ type Variables = Box<dyn Fn(usize) -> Vec<(&'static str, String)>>;
 
 /// Runs two ranks with these variables, and returns their exit statuses and errors.
 fn two_ranks(
-    workplace: &Workplace,
+    workplace: &workplace::Workplace,
     name: &str,
     variables: &Variables,
     arguments: [&[&str]; 2],
@@ -293,7 +293,7 @@ fn a_rank_that_hangs_ends_the_run_with_its_name() {
     let workplace = workplace_with(2);
     let run = workplace.path("run");
     let mut command = train_with_ranks(&workplace, "run", 2);
-    command.args(["--set", "ranks.silence_seconds=5"]);
+    command.args(["--set", "ranks.silence_seconds=6"]);
     let mut parent = command.spawn().unwrap();
     wait_for_step(&run, 3, &mut parent);
     let children = children_of(&parent);
@@ -312,7 +312,7 @@ fn a_rank_that_hangs_ends_the_run_with_its_name() {
 /// The retriever of a joint run is trained by the first process.
 #[test]
 fn a_joint_run_is_the_same_for_two_ranks() {
-    let workplace = Workplace::with_rows("4");
+    let workplace = workplace::Workplace::with_rows("4");
     workplace.generate_trajectories();
     let config = format!(
         r#"{lora}{GOAT_DATA}[goat]

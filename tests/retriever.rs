@@ -396,7 +396,11 @@ fn invalid_retriever_data_is_refused_with_a_remedy() {
             "suites = [\"goat\"]",
             "needs a language model",
         ),
-        ("max_steps = 6", "max_seq_length = 100", "has 64 positions"),
+        (
+            "max_steps = 6",
+            "max_seq_length = 100",
+            "has only 64 positions",
+        ),
         (
             "max_steps = 6",
             "lora = { target_modules = [\"q_proj\"] }",

@@ -346,7 +346,7 @@ fn prepared_examples_are_reused_and_never_stale() {
 
     let output = run_with_cache(&workplace, "data cache").success();
     assert!(
-        output.contains(&format!("holds {} sets", sets(&workplace).len())),
+        output.contains(&format!("contains {} sets", sets(&workplace).len())),
         "{output}"
     );
     let output = run_with_cache(&workplace, "data cache --purge").success();

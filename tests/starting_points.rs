@@ -152,7 +152,7 @@ fn the_remedies_for_an_initial_adapter_work() {
     config["lora_alpha"] = 0.into();
     std::fs::write(&path, config.to_string()).unwrap();
     let refused = plan(&["lora.init_from=exported", &targets]).stderr;
-    let expected = "its lora_alpha is 0, but must be above 0 for training: name another adapter";
+    let expected = "its lora_alpha is 0, but must be above 0 for training: set another adapter";
     assert!(refused.contains(expected), "{refused}");
 }
 

@@ -395,7 +395,7 @@ fn invalid_options_are_refused() {
         (error_text(|o| o.total_secs = -1.0), "total_secs is -1"),
         (
             error_text(|o| o.api_key_env = Some("NO_SUCH".to_owned())),
-            "api_key_env needs the environment variable NO_SUCH, which is not set",
+            "api_key_env needs the environment variable NO_SUCH, which is unset",
         ),
     ] {
         assert!(message.contains(expected), "{message}");

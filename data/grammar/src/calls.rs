@@ -1,5 +1,6 @@
 //! The grammar of one or several tool calls in a model's own format.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::error::GrammarError;
@@ -7,7 +8,7 @@ use super::lower::Lowerer;
 use super::options::Keys;
 
 /// A model's tool-call format. The JSON layout matches chat templates and agent prompts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CallFormat {
     /// `{"name": ..., "arguments": {...}}`, the plain format of tooltune's agents.
     Plain,
@@ -26,7 +27,7 @@ pub enum CallFormat {
 
 /// The format of NESTFUL's call sequences, with calls `{"name": ..., "label": "$var_1",
 /// "arguments": {...}}` or with the label last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SequenceFormat {
     /// `[{...}, {...}]`.
     List,

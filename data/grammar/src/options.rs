@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_json::json_schema::{declared_keys, strict_keys};
 
 use super::lower::UNENFORCED_FORMATS;
 
 /// The whitespace between JSON tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Layout {
     /// `{"a": 1, "b": []}`, as in Python's `json.dumps` and in training targets.
     #[default]
@@ -20,7 +21,7 @@ pub enum Layout {
 }
 
 /// Which keys an object can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Keys {
     /// The keys that the schema allows, which are all keys if there is no `additionalProperties`.
     #[default]
@@ -32,7 +33,7 @@ pub enum Keys {
 }
 
 /// The meaning of `format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Formats {
     /// An annotation, as in the validation of SLOT gold values.
     #[default]
@@ -52,7 +53,7 @@ impl Formats {
 }
 
 /// Length limits of lists and strings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Lengths {
     /// Only the schema's limits.
     #[default]
@@ -64,7 +65,7 @@ pub enum Lengths {
 }
 
 /// Compilation options of a grammar.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrammarOptions {
     /// Whitespace of the JSON.
     pub layout: Layout,

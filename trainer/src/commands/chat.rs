@@ -362,6 +362,7 @@ impl Chat<'_> {
             base: self.base,
             options: &self.options,
             endings: &endings,
+            served: None,
         };
         let request = GenerationRequest {
             id: &prompt.id,

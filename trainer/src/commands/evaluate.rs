@@ -496,6 +496,7 @@ fn with_completions<R>(
                 base: &base,
                 options: &GenerationOptions::from_config(config, &base.stop_ids),
                 endings: &endings,
+                served: None,
             };
             let outcome = work(Generator::Local(generator), watch);
             lines = endings.lines(&limits);

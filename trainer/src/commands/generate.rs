@@ -62,6 +62,7 @@ pub(super) fn run(args: &GenerateArgs, device_option: &DeviceOption) -> Result<(
         base: &base,
         options: &options,
         endings: &Endings::default(),
+        served: None,
     });
     let constraints = constraints(&generator, &config, &all)?;
     let texts = complete_all(&generator, &all, &constraints, options.max_new_tokens)?;

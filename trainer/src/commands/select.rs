@@ -332,6 +332,7 @@ impl<'a> Evaluation<'a> {
             true
         };
         let target = EvalTarget {
+            served: None,
             decoder,
             base: &preparation.training.base,
             retriever: retriever.as_ref(),

@@ -65,6 +65,7 @@ pub(super) fn run(args: &StructureArgs, device_option: &DeviceOption) -> Result<
         base: &base,
         options: &options,
         endings: &Endings::default(),
+        served: None,
     };
     let constrainer = constrainer(args, local)?.map(Arc::new);
     let feed = Feed {

@@ -17,6 +17,7 @@ use super::endpoint_generator::EndpointGenerator;
 use super::generate::{GenerationOptions, GenerationProgress, Work};
 use super::held::{FallbackGrammar, Rewritten};
 use super::journal::Journal;
+use super::served::OtherProcesses;
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::models::Decoder;
@@ -43,6 +44,8 @@ pub struct LocalGenerator<'a> {
     pub options: &'a GenerationOptions,
     /// Counts of how completions end.
     pub endings: &'a Endings,
+    /// The other processes of the run, if they complete prompts too.
+    pub served: Option<&'a dyn OtherProcesses>,
 }
 
 /// A prompt to complete.

@@ -18,7 +18,7 @@ use super::generate::FinishReason;
 use super::generator::Completion;
 
 /// Source of a grammar.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Source {
     Schema(Value),
     Calls {
@@ -44,6 +44,23 @@ pub enum Rewritten {
     Short,
     /// Without a constraint.
     Free,
+}
+
+/// A grammar before it is compiled, for another process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::eval) struct GrammarSource {
+    source: Source,
+    options: GrammarOptions,
+}
+
+impl GrammarSource {
+    /// Compiles the grammar.
+    pub(in crate::eval) fn compile(
+        self,
+        vocabulary: &Vocabulary,
+    ) -> Result<FallbackGrammar, GrammarError> {
+        FallbackGrammar::compile(vocabulary, self.source, self.options)
+    }
 }
 
 impl Source {
@@ -102,6 +119,14 @@ impl FallbackGrammar {
             options,
             short: OnceLock::new(),
         })
+    }
+
+    /// The source of the grammar.
+    pub(in crate::eval) fn source(&self) -> GrammarSource {
+        GrammarSource {
+            source: self.source.clone(),
+            options: self.options.clone(),
+        }
     }
 
     /// The constraint of an attempt; `None` for an unconstrained second attempt.

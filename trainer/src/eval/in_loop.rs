@@ -9,6 +9,7 @@ use super::endings::Endings;
 use super::generate::GenerationOptions;
 use super::generator::{Generator, LocalGenerator};
 use super::loss;
+use super::served::OtherProcesses;
 use super::suites::{EvalContext, Files, LoadedSuites, Metrics, Retriever, checkpoint_files};
 use crate::base_model::BaseModel;
 use crate::config::{Config, EvalConfig, EvalStrategy, MetricExpression, Suite};
@@ -54,6 +55,8 @@ pub struct EvalTarget<'a> {
     pub base: &'a BaseModel,
     /// The retriever trained in the same run.
     pub retriever: Option<&'a MiniLmEncoder>,
+    /// The other processes of the run, if they complete prompts too.
+    pub served: Option<&'a dyn OtherProcesses>,
 }
 
 /// Result of an evaluation.
@@ -118,6 +121,7 @@ impl Evaluator {
             base: target.base,
             options: &self.options,
             endings: &endings,
+            served: target.served,
         });
         for suite in self.row_suites.iter().chain(self.suites.iter()) {
             let context = EvalContext {

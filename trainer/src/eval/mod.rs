@@ -16,5 +16,6 @@ pub mod prediction;
 pub mod ranked_texts;
 pub mod report_files;
 pub mod saved;
+pub mod served;
 pub mod suites;
 pub mod text_stream;

@@ -17,6 +17,7 @@ use tooltune_rows::batches::{Cursor, StepBatch};
 use super::deal::{cost, deal};
 use super::learner::{Learner, supervised};
 use crate::error::Error;
+use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::optim::backward::Watch;
 
 /// What the leader asks of the other processes.
@@ -26,6 +27,8 @@ pub(super) enum Order {
     Step { step: u64, cursor: Cursor },
     /// Compare the adapters of all processes.
     Compare,
+    /// Complete prompts of an evaluation.
+    Serve,
     /// End with this exit status.
     End { exit_code: u8 },
 }
@@ -177,22 +180,6 @@ pub(super) fn compare_adapters(learner: &Learner<'_>, ranks: &mut Ranks) -> Resu
     let data = learner.adapters.flat.to_data();
     let sum = format!("{:08x}", crc32c::crc32c(data.as_bytes()));
     Ok(ranks.agree(&BTreeMap::from([("adapter".to_owned(), sum)]))?)
-}
-
-fn to_bytes(message: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(message).expect("messages have text keys")
-}
-
-fn from_bytes<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|_| unreadable())
-}
-
-/// The error for a message of another program version, which the meeting refuses.
-fn unreadable() -> Error {
-    Error::Usage(
-        "a message of another rank cannot be read; run the same tooltune build on all ranks"
-            .to_owned(),
-    )
 }
 
 /// While this value lives, a thread reports progress, for work that only this rank does and that

@@ -28,7 +28,9 @@ use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState};
 use crate::config::Config;
 use crate::error::Error;
+use crate::eval::generate::GenerationOptions;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
+use crate::eval::served::{OtherProcesses, Served, serve};
 use crate::eval::suites::{Files, Metrics};
 use crate::interrupt::Interrupt;
 use crate::not_finite;
@@ -102,6 +104,7 @@ pub fn follow(
     ranks::take_over(&mut learner, ranks)?;
     let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
     let interrupt = Interrupt::begin();
+    let options = GenerationOptions::from_config(config, &training.base.stop_ids);
     loop {
         match ranks::next_order(ranks)? {
             Order::Step { step, cursor } => {
@@ -115,6 +118,10 @@ pub fn follow(
                 }
             }
             Order::Compare => ranks::compare_adapters(&learner, ranks)?,
+            Order::Serve => {
+                let model = (&learner.decoder, &training.base);
+                serve(model, &options, ranks, &|| interrupt.is_set())?;
+            }
             Order::End { exit_code } => return Ok(exit_code),
         }
     }
@@ -406,12 +413,22 @@ impl<'a> Recipe<'a> for Run<'a> {
             !interrupt.is_some_and(Interrupt::is_set)
         };
         let retriever = self.retriever.as_ref().map(RetrieverRun::current_encoder);
+        let is_served = self.ranks.world_size() > 1;
+        if is_served {
+            ranks::order(self.ranks, &Order::Serve)?;
+        }
+        let served = Served::new(self.ranks);
         let present = EvalTarget {
+            served: is_served.then_some(&served as &dyn OtherProcesses),
             decoder: &self.learner.decoder,
             base: &self.preparation.training.base,
             retriever: retriever.as_ref(),
         };
-        Ok(match evaluator.evaluate(present, &mut watch)? {
+        let evaluated = evaluator.evaluate(present, &mut watch);
+        if is_served {
+            served.end()?;
+        }
+        Ok(match evaluated? {
             EvaluationOutcome::Done { metrics, files } => Some((metrics, files)),
             EvaluationOutcome::Interrupted => None,
         })

@@ -410,7 +410,7 @@ fn invalid_options_are_refused() {
             error_text(|o| {
                 o.headers.insert("X-Other".to_owned(), "NO_SUCH".to_owned());
             }),
-            "headers.X-Other needs the environment variable NO_SUCH, which is not set",
+            "headers.X-Other needs the environment variable NO_SUCH, which is unset",
         ),
         (
             error_text(|o| o.timeout_secs = f64::NAN),

@@ -8,7 +8,7 @@ settings! {
     pub struct RanksConfig {
         /// Seconds without any message from a process, after which the run ends with an error that
         /// names it. Processes send a message every two seconds, whatever they compute.
-        #[schemars(range(min = 5))]
+        #[schemars(range(min = 6))]
         pub silence_seconds: u64 = 20,
         /// Seconds without progress of a process for which the others wait, after which the run
         /// ends with an error that names it.

@@ -48,165 +48,167 @@ const TORCHRUN: &str = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROU
 const SRUN: &str = "SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_NODEID=1 \
     SLURM_STEP_NODELIST=a[03-06] SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_JOB_ID=4711234 SLURM_STEP_ID=0";
 
+/// Variables, the option `--ranks`, and the role.
+const RECOGNISED: &[(&str, Option<RequestedRanks>, &str)] = &[
+    ("", None, "alone"),
+    (
+        "HOME=x MASTER_ADDR=x MASTER_PORT=1 LOCAL_WORLD_SIZE=",
+        None,
+        "alone",
+    ),
+    (
+        TORCHRUN,
+        None,
+        "torchrun rank 5/8 local 1/4 node 1 at node-a:29500 run none:29500:attempt 2",
+    ),
+    (
+        "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0",
+        None,
+        "torchrun rank 0/1 local 0/1 node 0 at - run run",
+    ),
+    // PyTorchJob: one process per pod.
+    (
+        "RANK=2 WORLD_SIZE=3 MASTER_ADDR=job-master-0 MASTER_PORT=23456",
+        None,
+        "torchrun rank 2/3 local 0/1 node 2 at job-master-0:23456 run run:23456",
+    ),
+    (
+        SRUN,
+        None,
+        "srun rank 3/8 local 1/2 node 1 at a03:16234 run 4711234.0",
+    ),
+    // Evenly, without the list of tasks; the step has fewer tasks than the job.
+    (
+        "SLURM_PROCID=3 SLURM_NTASKS=99 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=1 \
+         SLURM_STEP_NODELIST=n[1-2] SLURM_JOB_ID=12 SLURM_STEPID=3 SLURM_RESTART_COUNT=1",
+        None,
+        "srun rank 3/4 local 1/2 node 1 at n1:15012 run 12.3:attempt 1",
+    ),
+    // One host.
+    (
+        "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=12",
+        None,
+        "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0",
+    ),
+    // A batch script, an allocation, an interactive step.
+    (
+        "SLURM_NTASKS=8 SLURM_JOB_ID=1 SLURM_JOB_NODELIST=a[1-2]",
+        None,
+        "alone",
+    ),
+    (
+        "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=8 SLURM_JOB_ID=1 SLURM_NODELIST=a[1-2]",
+        None,
+        "alone",
+    ),
+    (
+        "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_ID=0",
+        None,
+        "srun rank 0/1 local 0/1 node 0 at - run step",
+    ),
+    // srun starts torchrun once per host.
+    (
+        "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_STEP_ID=0 \
+         SLURM_STEP_NODELIST=a[1-2] SLURM_JOB_ID=9 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 \
+         LOCAL_WORLD_SIZE=4 MASTER_ADDR=a1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r",
+        None,
+        "torchrun rank 5/8 local 1/4 node 1 at a1:29500 run r:29500",
+    ),
+    (
+        "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=9",
+        None,
+        "mpiexec rank 1/4 local 1/2 node 0 at - run mpiexec",
+    ),
+    (
+        "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 TOOLTUNE_LEADER=h:99 \
+         TOOLTUNE_RUN_ID=r",
+        None,
+        "mpiexec rank 1/4 local 1/2 node 0 at h:99 run r",
+    ),
+    (
+        "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+         OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-7",
+        None,
+        "mpirun rank 3/4 local 1/2 node 1 at - run prterun-7",
+    ),
+    // srun with its own PMI, and mpirun's daemon started by srun.
+    (
+        "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=12 \
+         PMI_RANK=1 PMI_SIZE=2",
+        None,
+        "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0",
+    ),
+    (
+        "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n[1-2] \
+         SLURM_NODEID=1 SLURM_JOB_ID=12 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 \
+         OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        None,
+        "mpirun rank 3/4 local 1/2 node 1 at - run mpirun",
+    ),
+    // A script that sets torchrun's variables from those of mpirun.
+    (
+        "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+         OMPI_COMM_WORLD_LOCAL_SIZE=2 RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5",
+        None,
+        "torchrun rank 1/2 local 0/1 node 1 at h:5 run run:5",
+    ),
+    // Ours: the marker counts, whatever else is set, and the option is repeated.
+    (
+        "TOOLTUNE_RANKS_PARENT=7 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 \
+         MASTER_ADDR=127.0.0.1 MASTER_PORT=40000 TOOLTUNE_RUN_ID=r OMPI_COMM_WORLD_RANK=9",
+        Some(RequestedRanks::Number(2)),
+        "--ranks rank 1/2 local 1/2 node 0 at 127.0.0.1:40000 run r",
+    ),
+    ("", Some(RequestedRanks::Number(1)), "alone"),
+    (
+        "",
+        Some(RequestedRanks::Number(3)),
+        "--ranks node 0/1 starts 3 at - run -",
+    ),
+    (
+        "",
+        Some(RequestedRanks::Auto),
+        "--ranks node 0/1 starts 4 at - run -",
+    ),
+    (
+        "RANK=0 WORLD_SIZE=1",
+        Some(RequestedRanks::Number(2)),
+        "--ranks node 0/1 starts 2 at - run -",
+    ),
+    (
+        "PET_NNODES=2 PET_NPROC_PER_NODE=8 PET_NODE_RANK=1 PET_MASTER_ADDR=job-node-0-0.job \
+         PET_MASTER_PORT=29400 JOBSET_RESTART_ATTEMPT=1",
+        Some(RequestedRanks::Auto),
+        "Kubeflow Trainer node 1/2 starts 8 at job-node-0-0.job:29400 run \
+         job-node-0-0.job:attempt 1",
+    ),
+    (
+        "PET_NNODES=1 PET_NPROC_PER_NODE=auto PET_NODE_RANK=0",
+        Some(RequestedRanks::Auto),
+        "Kubeflow Trainer node 0/1 starts 4 at - run job",
+    ),
+    (
+        "SKYPILOT_NODE_RANK=1 SKYPILOT_NUM_NODES=2 SKYPILOT_NUM_GPUS_PER_NODE=8 \
+         SKYPILOT_NODE_IPS=10.0.0.3~10.0.0.4 SKYPILOT_TASK_ID=sky-1",
+        Some(RequestedRanks::Auto),
+        "SkyPilot node 1/2 starts 8 at 10.0.0.3:15000 run sky-1",
+    ),
+    (
+        "JOB_COMPLETION_INDEX=1 TOOLTUNE_NODES=2 TOOLTUNE_LEADER=job-0.job:29500",
+        Some(RequestedRanks::Auto),
+        "the Kubernetes job node 1/2 starts 4 at job-0.job:29500 run job-0.job",
+    ),
+    (
+        "JOB_COMPLETION_INDEX=7 TOOLTUNE_NODES=1",
+        Some(RequestedRanks::Auto),
+        "the Kubernetes job node 0/1 starts 4 at - run job",
+    ),
+    ("JOB_COMPLETION_INDEX=7", None, "alone"),
+];
+
 #[test]
 fn every_launcher_is_recognised_by_its_variables() {
-    let cases: &[(&str, Option<RequestedRanks>, &str)] = &[
-        ("", None, "alone"),
-        (
-            "HOME=x MASTER_ADDR=x MASTER_PORT=1 LOCAL_WORLD_SIZE=",
-            None,
-            "alone",
-        ),
-        (
-            TORCHRUN,
-            None,
-            "torchrun rank 5/8 local 1/4 node 1 at node-a:29500 run none:29500:attempt 2",
-        ),
-        (
-            "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0",
-            None,
-            "torchrun rank 0/1 local 0/1 node 0 at - run run",
-        ),
-        // PyTorchJob: one process per pod.
-        (
-            "RANK=2 WORLD_SIZE=3 MASTER_ADDR=job-master-0 MASTER_PORT=23456",
-            None,
-            "torchrun rank 2/3 local 0/1 node 2 at job-master-0:23456 run run:23456",
-        ),
-        (
-            SRUN,
-            None,
-            "srun rank 3/8 local 1/2 node 1 at a03:16234 run 4711234.0",
-        ),
-        // Evenly, without the list of tasks; the step has fewer tasks than the job.
-        (
-            "SLURM_PROCID=3 SLURM_NTASKS=99 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=1 \
-             SLURM_STEP_NODELIST=n[1-2] SLURM_JOB_ID=12 SLURM_STEPID=3 SLURM_RESTART_COUNT=1",
-            None,
-            "srun rank 3/4 local 1/2 node 1 at n1:15012 run 12.3:attempt 1",
-        ),
-        // One host.
-        (
-            "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=12",
-            None,
-            "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0",
-        ),
-        // A batch script, an allocation, an interactive step.
-        (
-            "SLURM_NTASKS=8 SLURM_JOB_ID=1 SLURM_JOB_NODELIST=a[1-2]",
-            None,
-            "alone",
-        ),
-        (
-            "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=8 SLURM_JOB_ID=1 SLURM_NODELIST=a[1-2]",
-            None,
-            "alone",
-        ),
-        (
-            "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_ID=0",
-            None,
-            "srun rank 0/1 local 0/1 node 0 at - run step",
-        ),
-        // srun starts torchrun once per host.
-        (
-            "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_STEP_ID=0 \
-             SLURM_STEP_NODELIST=a[1-2] SLURM_JOB_ID=9 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 \
-             LOCAL_WORLD_SIZE=4 MASTER_ADDR=a1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r",
-            None,
-            "torchrun rank 5/8 local 1/4 node 1 at a1:29500 run r:29500",
-        ),
-        (
-            "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=9",
-            None,
-            "mpiexec rank 1/4 local 1/2 node 0 at - run mpiexec",
-        ),
-        (
-            "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 TOOLTUNE_LEADER=h:99 \
-             TOOLTUNE_RUN_ID=r",
-            None,
-            "mpiexec rank 1/4 local 1/2 node 0 at h:99 run r",
-        ),
-        (
-            "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
-             OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-7",
-            None,
-            "mpirun rank 3/4 local 1/2 node 1 at - run prterun-7",
-        ),
-        // srun with its own PMI, and mpirun's daemon started by srun.
-        (
-            "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=12 \
-             PMI_RANK=1 PMI_SIZE=2",
-            None,
-            "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0",
-        ),
-        (
-            "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n[1-2] \
-             SLURM_NODEID=1 SLURM_JOB_ID=12 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 \
-             OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-            None,
-            "mpirun rank 3/4 local 1/2 node 1 at - run mpirun",
-        ),
-        // A script that sets torchrun's variables from those of mpirun.
-        (
-            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
-             OMPI_COMM_WORLD_LOCAL_SIZE=2 RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5",
-            None,
-            "torchrun rank 1/2 local 0/1 node 1 at h:5 run run:5",
-        ),
-        // Ours: the marker counts, whatever else is set, and the option is repeated.
-        (
-            "TOOLTUNE_RANKS_PARENT=7 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 \
-             MASTER_ADDR=127.0.0.1 MASTER_PORT=40000 TOOLTUNE_RUN_ID=r OMPI_COMM_WORLD_RANK=9",
-            Some(RequestedRanks::Number(2)),
-            "--ranks rank 1/2 local 1/2 node 0 at 127.0.0.1:40000 run r",
-        ),
-        ("", Some(RequestedRanks::Number(1)), "alone"),
-        (
-            "",
-            Some(RequestedRanks::Number(3)),
-            "--ranks node 0/1 starts 3 at - run -",
-        ),
-        (
-            "",
-            Some(RequestedRanks::Auto),
-            "--ranks node 0/1 starts 4 at - run -",
-        ),
-        (
-            "RANK=0 WORLD_SIZE=1",
-            Some(RequestedRanks::Number(2)),
-            "--ranks node 0/1 starts 2 at - run -",
-        ),
-        (
-            "PET_NNODES=2 PET_NPROC_PER_NODE=8 PET_NODE_RANK=1 PET_MASTER_ADDR=job-node-0-0.job \
-             PET_MASTER_PORT=29400 JOBSET_RESTART_ATTEMPT=1",
-            Some(RequestedRanks::Auto),
-            "Kubeflow Trainer node 1/2 starts 8 at job-node-0-0.job:29400 run \
-             job-node-0-0.job:attempt 1",
-        ),
-        (
-            "PET_NNODES=1 PET_NPROC_PER_NODE=auto PET_NODE_RANK=0",
-            Some(RequestedRanks::Auto),
-            "Kubeflow Trainer node 0/1 starts 4 at - run job",
-        ),
-        (
-            "SKYPILOT_NODE_RANK=1 SKYPILOT_NUM_NODES=2 SKYPILOT_NUM_GPUS_PER_NODE=8 \
-             SKYPILOT_NODE_IPS=10.0.0.3~10.0.0.4 SKYPILOT_TASK_ID=sky-1",
-            Some(RequestedRanks::Auto),
-            "SkyPilot node 1/2 starts 8 at 10.0.0.3:15000 run sky-1",
-        ),
-        (
-            "JOB_COMPLETION_INDEX=1 TOOLTUNE_NODES=2 TOOLTUNE_LEADER=job-0.job:29500",
-            Some(RequestedRanks::Auto),
-            "the Kubernetes job node 1/2 starts 4 at job-0.job:29500 run job-0.job",
-        ),
-        (
-            "JOB_COMPLETION_INDEX=7 TOOLTUNE_NODES=1",
-            Some(RequestedRanks::Auto),
-            "the Kubernetes job node 0/1 starts 4 at - run job",
-        ),
-        ("JOB_COMPLETION_INDEX=7", None, "alone"),
-    ];
-    for (text, requested, expected) in cases {
+    for (text, requested, expected) in RECOGNISED {
         let found = role(&variables(text), *requested, 4).unwrap_or_else(|e| panic!("{text}: {e}"));
         let found = described(&found);
         let expected = match *expected {
@@ -218,14 +220,10 @@ fn every_launcher_is_recognised_by_its_variables() {
     }
 }
 
-/// Invariant: Incomplete or contradictory variables of launchers are errors that name them.
-#[test]
-fn incomplete_and_contradictory_variables_are_named() {
-    let auto = Some(RequestedRanks::Auto);
-    let two = Some(RequestedRanks::Number(2));
-    let mpirun = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
-        OMPI_COMM_WORLD_LOCAL_SIZE=2";
-    let cases: Vec<(String, Option<RequestedRanks>, &[&str])> = vec![
+type Refused = (String, Option<RequestedRanks>, &'static [&'static str]);
+
+fn incomplete_variables() -> Vec<Refused> {
+    vec![
         ("RANK=0".into(), None, &["RANK is set", "WORLD_SIZE is not"]),
         (
             "WORLD_SIZE=2".into(),
@@ -319,6 +317,15 @@ fn incomplete_and_contradictory_variables_are_named() {
             None,
             &["SLURM_STEP_TASKS_PER_NODE"],
         ),
+    ]
+}
+
+fn contradictory_variables() -> Vec<Refused> {
+    let auto = Some(RequestedRanks::Auto);
+    let two = Some(RequestedRanks::Number(2));
+    let mpirun = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+        OMPI_COMM_WORLD_LOCAL_SIZE=2";
+    vec![
         (SRUN.replace("4711234", "x"), None, &["SLURM_JOB_ID=\"x\""]),
         ("PMI_RANK=0".into(), None, &["PMI_SIZE is not"]),
         (
@@ -412,7 +419,14 @@ fn incomplete_and_contradictory_variables_are_named() {
             auto,
             &["node 0 of 1 by Kubeflow Trainer contradicts node 1 of 2 by SkyPilot"],
         ),
-    ];
+    ]
+}
+
+/// Invariant: Incomplete or contradictory variables of launchers are errors that name them.
+#[test]
+fn incomplete_and_contradictory_variables_are_named() {
+    let cases = incomplete_variables().into_iter();
+    let cases = cases.chain(contradictory_variables());
     for (text, requested, expected) in cases {
         // A "~" in the table is a blank.
         let found = role(&variables(&text), requested, 4);

@@ -341,7 +341,7 @@ fn a_rank_that_hangs_ends_after_a_failure() {
     assert_eq!(ended.failed.expect("a failed rank").rank, 1);
 }
 
-/// Invariant: No rank survives its launcher.
+/// No rank survives its launcher.
 fn ranks_end_with_a_killed_launcher() {
     let (mut launcher, ids) = start_launcher("until signal");
     launcher.kill().expect("killed");

@@ -94,6 +94,7 @@ pub(in crate::commands) fn with_generator<R>(
         base: &base,
         options: &options,
         endings: &Endings::default(),
+        served: None,
     };
     work(&LocalPipelineGenerator::new(local, identity)?)
 }

@@ -9,6 +9,7 @@ mod choose;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tooltune_grammar::Constraint;
 use tooltune_rows::text::{Specials, Tokenizer};
 
@@ -78,7 +79,7 @@ impl GenerationOptions {
 }
 
 /// Why a completion ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum FinishReason {
     /// A stop token or stop string.
     Stop,
@@ -107,7 +108,7 @@ impl FinishReason {
 }
 
 /// A completion as token ids.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Generation {
     /// Tokens after the prompt, without the stop token but including the tokens of a stop string.
     pub ids: Vec<u32>,

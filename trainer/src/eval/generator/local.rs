@@ -9,6 +9,7 @@ use crate::eval::generate::{
     complete,
 };
 use crate::eval::held::Rewritten;
+use crate::eval::served::ServedJobs;
 use crate::not_finite;
 
 impl LocalGenerator<'_> {
@@ -163,7 +164,23 @@ impl LocalGenerator<'_> {
             streams: &streams,
             stop: Some(stop),
         };
-        let generations = complete(self.decoder, jobs, &options, &mut observer);
+        let generations = match self.served {
+            Some(served) if observer.streamed.is_none() => {
+                let grammars: Vec<_> = prompts
+                    .iter()
+                    .map(|one| match one.prompt.constraint {
+                        Some(TextConstraint::Grammar(grammar)) => Some((&**grammar, one.rewritten)),
+                        _ => None,
+                    })
+                    .collect();
+                let jobs = ServedJobs {
+                    jobs,
+                    grammars: &grammars,
+                };
+                served.complete(self.decoder, &jobs, &options, &mut observer)
+            }
+            _ => complete(self.decoder, jobs, &options, &mut observer),
+        };
         if matches!(generations, Err(Error::NonFiniteLogits)) {
             let what = "the logits after a prompt are not finite";
             not_finite::blame_weights(&self.base.files.weights, what)?;
