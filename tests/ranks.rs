@@ -3,6 +3,7 @@
 //!
 //! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -62,6 +63,64 @@ fn send(name: &str, process: u32) {
         .args([name, &process.to_string()])
         .status();
     assert!(sent.is_ok());
+}
+
+/// The files of all checkpoints, by path.
+fn checkpoint_files(run: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for checkpoint in std::fs::read_dir(run).unwrap() {
+        let checkpoint = checkpoint.unwrap();
+        let name = checkpoint.file_name().into_string().unwrap();
+        if !name.starts_with("checkpoint-") {
+            continue;
+        }
+        for file in std::fs::read_dir(checkpoint.path()).unwrap() {
+            let file = file.unwrap();
+            let path = format!("{name}/{}", file.file_name().display());
+            files.insert(path, std::fs::read(file.path()).unwrap());
+        }
+    }
+    files
+}
+
+/// Invariant: Evaluations within a run give the same predictions with any number of processes.
+#[test]
+fn predictions_are_the_same_for_any_number_of_ranks() {
+    let workplace = workplace_with(4);
+    let rows = "data synth slot --split dev --rows 11 --output more.jsonl";
+    workplace.run(rows.split(' ')).success();
+    let run = |name: &str, ranks: usize, constrained: &str| {
+        let mut command = train_with_ranks(&workplace, name, ranks);
+        command.args(["--set", "train.max_steps=10", "--set", "eval.batch_size=2"]);
+        command.args(["--set", "data.eval=[\"more.jsonl\"]"]);
+        command.args(["--set", "eval.temperature=0.7", "--set", constrained]);
+        CommandOutput::from_command(&mut command).success();
+        checkpoint_files(&workplace.path(name))
+    };
+    for (kind, constrained) in [
+        ("free", "eval.constrained=false"),
+        ("held", "eval.constrained=true"),
+    ] {
+        let expected = run(&format!("{kind}-1"), 1, constrained);
+        let predictions = |name: &&String| name.ends_with("eval.slot.predictions.jsonl");
+        assert!(
+            expected.keys().any(|name| predictions(&name)),
+            "{:?}",
+            expected.keys()
+        );
+        for ranks in [2, 4] {
+            let ours = run(&format!("{kind}-{ranks}"), ranks, constrained);
+            let differing = expected
+                .iter()
+                .find(|(name, bytes)| ours.get(*name) != Some(bytes));
+            // The lock has the time at which the run started.
+            assert!(
+                differing.is_none(),
+                "{kind}, {ranks} ranks: {:?}",
+                differing.map(|d| d.0)
+            );
+        }
+    }
 }
 
 /// Invariant: A run writes the same bytes with any number of processes.

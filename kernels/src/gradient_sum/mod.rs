@@ -37,12 +37,12 @@ enum Sums {
     /// No part yet.
     Empty,
     /// The only part of the step.
-    Single(Tensor<1>),
+    Single(Box<Tensor<1>>),
     /// `[p + 1]`; the last element is above 0 if an element was out of range.
     Host(Vec<i64>),
     /// The same values on a GPU.
     #[cfg(feature = "cube")]
-    Device(Tensor<1, burn::tensor::Int>),
+    Device(Box<Tensor<1, burn::tensor::Int>>),
 }
 
 /// Adds the integers of all processes: the argument becomes their element-wise sum.
@@ -86,17 +86,17 @@ impl GradientSum {
                 matches!(self.sums, Sums::Empty),
                 "gradient_sum: two parts of a step that has one"
             );
-            self.sums = Sums::Single(part);
+            self.sums = Sums::Single(Box::new(part));
             return;
         }
         let scale = scale(self.n_parts);
         #[cfg(feature = "cube")]
         if is_served_by_gpu(&part) && part.dtype() == DType::F32 && self.n_values > 0 {
             let before = match std::mem::replace(&mut self.sums, Sums::Empty) {
-                Sums::Device(sums) => Some(sums),
+                Sums::Device(sums) => Some(*sums),
                 _ => None,
             };
-            self.sums = Sums::Device(cuda::add(before, part, scale));
+            self.sums = Sums::Device(Box::new(cuda::add(before, part, scale)));
             return;
         }
         if matches!(self.sums, Sums::Empty) {
@@ -131,7 +131,7 @@ impl GradientSum {
         if self.n_parts == 1 {
             let Some(add_all) = add_all else {
                 return Ok(match self.sums {
-                    Sums::Single(part) => part,
+                    Sums::Single(part) => *part,
                     _ => place(vec![0.0; self.n_values]),
                 });
             };
@@ -146,7 +146,7 @@ impl GradientSum {
         let scale = scale(self.n_parts);
         #[cfg(feature = "cube")]
         if let (Sums::Device(sums), None) = (&self.sums, &add_all) {
-            return Ok(cuda::to_floats(sums.clone(), scale.recip()));
+            return Ok(cuda::to_floats(*sums.clone(), scale.recip()));
         }
         let mut sums = match self.sums {
             Sums::Host(sums) => sums,
