@@ -114,7 +114,7 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
                 .to_owned(),
         ));
     }
-    let n_parts = config.train.gradient_accumulation_steps as usize;
+    let n_parts = config.train.gradient_accumulation_steps;
     if launch.world_size > n_parts {
         return Err(Error::Usage(format!(
             "{} ranks, but a step has train.gradient_accumulation_steps = {n_parts} micro-batches, \
