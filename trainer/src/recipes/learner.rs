@@ -1,6 +1,6 @@
 //! Weights, adapter and optimizer of a run, and the computation of its steps.
 //!
-//! Every process of a run has a [`Learner`] with the same values. Each computes the gradients of its
+//! Every process of a run has a learner with the same values. Each computes the gradients of its
 //! own micro-batches, and all apply the same update.
 
 use std::collections::BTreeMap;
