@@ -85,8 +85,8 @@ impl<'a, T: Number> Rows<'a, T> {
         }
     }
 
-    /// The rows packed as lines (see [`Panels`]) of a right operand, `A::PER_UNIT` rows per line, in
-    /// `memory` of size [`line_units`].
+    /// The rows packed as lines (see [`Panels`]) of a right operand, `A::PER_UNIT` rows per line,
+    /// in `memory` of size [`line_units`].
     pub(super) fn lines<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         match Isa::detect() {
             #[cfg(target_arch = "x86_64")]

@@ -113,8 +113,8 @@ impl DependencyGraph {
     /// The initial graph of the pipeline: an edge from every API to every parameter of every other
     /// API.
     ///
-    /// [`DependencyGraph::from_similarity`] does not build this graph first, so only the edges that it
-    /// keeps count toward [`MAX_EDGES`].
+    /// [`DependencyGraph::from_similarity`] does not build this graph first, so only the edges that
+    /// it keeps count toward [`MAX_EDGES`].
     ///
     /// # Errors
     ///

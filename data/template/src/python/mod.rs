@@ -2,8 +2,8 @@
 //!
 //! The white-space rules, loop controls, `raise_exception`, `strftime_now`, `tojson` and the
 //! methods of strings and maps are the same as in these libraries. Operators, filters and tests
-//! follow Python where the two engines differ (`operators`, `builtins`, `methods`). Printing `none`,
-//! a list or a map is an error here, whereas Jinja2 prints Python's representation.
+//! follow Python where the two engines differ (`operators`, `builtins`, `methods`). Printing
+//! `none`, a list or a map is an error here, whereas Jinja2 prints Python's representation.
 
 mod builtins;
 mod compare;
