@@ -347,7 +347,7 @@ impl ChatTemplate {
         let context = Value::from_pairs(special.chain(kwargs).chain(switches).chain(fixed));
         let text = self.program.render(&self.environment, context);
         text.map_err(
-            |error| match (python::to_data_error(&error), &self.origin) {
+            |error| match (python::to_template_error(&error), &self.origin) {
                 (TemplateError::TemplateBudget(error), Some(origin))
                     if !error.exceeded.is_row_fault() =>
                 {

@@ -80,7 +80,7 @@ impl TextTemplate {
         let text = self
             .program
             .render(&self.environment, Value::from_pairs(values));
-        text.map_err(|error| python::to_data_error(&error).at(&self.origin))
+        text.map_err(|error| python::to_template_error(&error).at(&self.origin))
     }
 }
 
@@ -88,7 +88,7 @@ fn check_reads(program: &Program, names: &[&str]) -> Result<(), TemplateError> {
     let variables = python::syntax().map(|syntax| program.variables(syntax));
     let mut variables: Vec<String> = variables.unwrap_or_default().into_iter().collect();
     variables.sort();
-    let is_defined = |name: &str| names.contains(&name) || python::has_function(name);
+    let is_defined = |name: &str| names.contains(&name) || python::has_deterministic_function(name);
     if let Some(unknown) = variables.iter().find(|name| !is_defined(name)) {
         return Err(TemplateError::TemplateVariables {
             reason: format!(

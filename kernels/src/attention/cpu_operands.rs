@@ -30,7 +30,7 @@ impl<'a, T: Number> Rows<'a, T> {
 
     /// Whether the rows have type `N` and are all within the slice.
     #[cfg(target_arch = "x86_64")]
-    fn holds<N: Number>(&self) -> bool {
+    fn is_valid_as<N: Number>(&self) -> bool {
         let end = self.rows.saturating_sub(1) * self.stride + self.c;
         T::DTYPE == N::DTYPE && self.numbers.len() >= end
     }
@@ -56,7 +56,7 @@ impl<'a, T: Number> Rows<'a, T> {
     /// The rows as columns of a right operand, in `memory` of size [`column_units`].
     pub(super) fn columns<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         #[cfg(target_arch = "x86_64")]
-        if self.holds::<A::Number>()
+        if self.is_valid_as::<A::Number>()
             && Isa::detect() == Isa::Avx512
             && self.c.is_multiple_of(A::PER_UNIT)
         {
@@ -70,7 +70,7 @@ impl<'a, T: Number> Rows<'a, T> {
             };
         }
         #[cfg(target_arch = "x86_64")]
-        if self.holds::<A::Number>() && Isa::detect() == Isa::Avx2 {
+        if self.is_valid_as::<A::Number>() && Isa::detect() == Isa::Avx2 {
             // SAFETY: the CPU feature was detected; all rows are within the slice.
             unsafe { transpose_avx2(*self, memory) };
             return Panels {
@@ -85,11 +85,12 @@ impl<'a, T: Number> Rows<'a, T> {
         }
     }
 
-    /// The rows as lines of a right operand, in `memory` of size [`line_units`].
+    /// The rows packed as lines (see [`Panels`]) of a right operand, `A::PER_UNIT` rows per line,
+    /// in `memory` of size [`line_units`].
     pub(super) fn lines<A: Arithmetic>(&self, memory: &mut [f32]) -> Panels {
         match Isa::detect() {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if self.holds::<A::Number>() && A::PER_UNIT == 2 => {
+            Isa::Avx512 if self.is_valid_as::<A::Number>() && A::PER_UNIT == 2 => {
                 let shape = [self.rows, self.c];
                 // SAFETY: the CPU feature was detected; all rows are within the slice.
                 unsafe {
@@ -131,7 +132,7 @@ pub(super) fn numbers_of<A: Arithmetic>(units: &mut [f32]) -> &mut [A::Number] {
 ///
 /// # Safety
 ///
-/// AVX2; the elements are f32 and include all rows.
+/// The CPU has AVX2, the elements are f32, and the slice contains all rows.
 #[cfg(target_arch = "x86_64")]
 unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
     assert!(T::DTYPE == DType::F32, "elements must be f32");
@@ -145,7 +146,7 @@ unsafe fn transpose_avx2<T: Number>(rows: Rows<'_, T>, to: &mut [f32]) {
         }
         let from = rows.numbers[first * rows.stride..].as_ptr().cast();
         let shape = [n, rows.c];
-        // SAFETY: guaranteed by the caller; a panel has a line for each column.
+        // SAFETY: guaranteed by the caller; `to` has `PANEL` elements for each column.
         let n_transposed =
             unsafe { lanes_avx2::transpose(from, 4 * rows.stride, shape, to.as_mut_ptr(), PANEL) };
         for i in n_transposed..n {

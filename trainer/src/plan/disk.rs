@@ -28,13 +28,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Measures the free space for a run. `checkpoints` is the total size of its checkpoints, or
-    /// `None` if it is unknown.
-    pub fn measure(output_dir: &Path, checkpoints: Option<u64>) -> Self {
+    /// Measures the free space for a run. `checkpoint_bytes` is the total size of its checkpoints,
+    /// or `None` if it is unknown.
+    pub fn measure(output_dir: &Path, checkpoint_bytes: Option<u64>) -> Self {
         let dir = nearest_folder(output_dir);
         Self {
             free: free_bytes(&dir),
-            needed: checkpoints
+            needed: checkpoint_bytes
                 .map(|bytes| bytes.saturating_sub(checkpoint_bytes_on_disk(output_dir))),
             dir,
         }

@@ -104,7 +104,7 @@ pub(crate) struct Reporter {
     timing: MetricsFile,
     history: History,
     terminal: TerminalSink,
-    views: Vec<Box<dyn MetricSink>>,
+    sinks: Vec<Box<dyn MetricSink>>,
     pace: Pace,
     started: Instant,
     /// Sums since the last line.
@@ -112,9 +112,9 @@ pub(crate) struct Reporter {
     /// Mean loss of the last step.
     last_loss: Option<f64>,
     loss_watch: LossWatch,
-    /// The learning-rate setting that the warning about a diverging loss names.
+    /// The learning-rate setting to name in the warning about a diverging loss.
     rate_key: &'static str,
-    evaluation: Option<(Instant, Progress)>,
+    evaluation_progress: Option<(Instant, Progress)>,
     epoch: f64,
 }
 
@@ -197,7 +197,7 @@ impl Reporter {
             }
             Ok::<_, Error>(file)
         });
-        let mut views: Vec<Box<dyn MetricSink>> = Vec::new();
+        let mut sinks: Vec<Box<dyn MetricSink>> = Vec::new();
         if config.log.report_to.contains(&ReportTo::Tensorboard) {
             let header = RunHeader {
                 config: config.to_toml().unwrap_or_default(),
@@ -205,7 +205,7 @@ impl Reporter {
                 first_step: start.map_or(0, |checkpoint| checkpoint.step + 1),
                 total_steps,
             };
-            views.push(Box::new(TensorBoardSink::start(run_dir.path(), header)));
+            sinks.push(Box::new(TensorBoardSink::start(run_dir.path(), header)));
         }
         let eval_steps = match config.eval.eval_strategy {
             EvalStrategy::Steps => Some(config.eval.eval_steps),
@@ -217,7 +217,7 @@ impl Reporter {
             timing: timing?,
             terminal: terminal(config, &history, total_steps),
             history,
-            views,
+            sinks,
             pace: Pace {
                 total_steps,
                 eval_steps,
@@ -232,7 +232,7 @@ impl Reporter {
                 Some(_) => "train.learning_rate",
                 None => "retriever.learning_rate",
             },
-            evaluation: None,
+            evaluation_progress: None,
             epoch: 0.0,
         })
     }
@@ -265,7 +265,7 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn timing(&mut self, timing: &StepTiming, loss: f64) -> Result<(), Error> {
+    pub(crate) fn record_timing(&mut self, timing: &StepTiming, loss: f64) -> Result<(), Error> {
         let retriever_seconds = timing
             .retriever
             .map_or(0.0, |retriever_time| retriever_time.retriever_seconds);
@@ -292,7 +292,7 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn step(&mut self, line: &StepLine) -> Result<(), Error> {
+    pub(crate) fn record_training_step(&mut self, line: &StepLine) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
         let timing = self.take_rates(line.step);
         self.epoch = line.epoch;
@@ -309,12 +309,17 @@ impl Reporter {
         Ok(())
     }
 
-    /// Writes and displays the line about the retriever. Call it before [`Self::step`].
+    /// Writes and displays the line about the retriever. Call it before
+    /// [`Self::record_training_step`].
     ///
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn retriever(&mut self, line: &RetrieverLine, is_alone: bool) -> Result<(), Error> {
+    pub(crate) fn record_retriever(
+        &mut self,
+        line: &RetrieverLine,
+        is_alone: bool,
+    ) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
         let retriever_time = self.window.retriever;
         if is_alone {
@@ -348,9 +353,9 @@ impl Reporter {
     }
 
     /// Displays the progress of an evaluation.
-    pub(crate) fn generation(&mut self, state: GenerationProgress) {
+    pub(crate) fn show_generation(&mut self, state: GenerationProgress) {
         let (_, progress) = self
-            .evaluation
+            .evaluation_progress
             .get_or_insert_with(|| (Instant::now(), Progress::begin()));
         progress.show(state);
     }
@@ -360,7 +365,7 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn evaluation(
+    pub(crate) fn record_evaluation(
         &mut self,
         step: u64,
         metrics: &BTreeMap<String, f64>,
@@ -374,13 +379,13 @@ impl Reporter {
         let line = Value::Object(line);
         append(&mut self.metrics, &line)?;
         self.history.evaluations.push(line);
-        let elapsed_secs = self
-            .evaluation
-            .take()
-            .map_or(0.0, |(started, mut progress)| {
-                progress.finish();
-                started.elapsed().as_secs_f64()
-            });
+        let elapsed_secs =
+            self.evaluation_progress
+                .take()
+                .map_or(0.0, |(started, mut progress)| {
+                    progress.finish();
+                    started.elapsed().as_secs_f64()
+                });
         self.pace.eval_seconds = elapsed_secs;
         self.show(&Record::Eval(EvalRecord {
             step,
@@ -418,7 +423,7 @@ impl Reporter {
     }
 
     /// Content of `history.json` for a checkpoint.
-    pub(crate) fn history(&self) -> Vec<u8> {
+    pub(crate) fn history_json(&self) -> Vec<u8> {
         let history = History {
             metrics: Some(self.metrics.mark()),
             evaluations: self.history.evaluations.clone(),
@@ -428,7 +433,7 @@ impl Reporter {
 
     fn show(&mut self, record: &Record) {
         self.terminal.record(record);
-        self.views.iter_mut().for_each(|view| view.record(record));
+        self.sinks.iter_mut().for_each(|sink| sink.record(record));
     }
 }
 

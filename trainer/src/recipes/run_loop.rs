@@ -150,7 +150,7 @@ pub(super) trait Recipe<'a> {
             Err(error) => return Err(error.with_saved(self.save_if_absent())),
         };
         self.set_evaluated();
-        self.run_mut().reporter.evaluation(step, &metrics)?;
+        self.run_mut().reporter.record_evaluation(step, &metrics)?;
         self.save(files)?;
         let run = self.run_mut();
         selection::select(run.config, &run.run_dir)?;
@@ -172,7 +172,7 @@ pub(super) trait Recipe<'a> {
         // or foreign folder.
         run.run_dir.check_still_there()?;
         run.reporter.sync()?;
-        extra.insert(HISTORY_FILE.to_string(), run.reporter.history());
+        extra.insert(HISTORY_FILE.to_string(), run.reporter.history_json());
         extra.insert(LOCK_FILE.to_string(), run.lock.for_checkpoint()?);
         let write = |dir: &Path| self.write_checkpoint(dir, &extra);
         Ok(self.run().run_dir.save_checkpoint(self.step(), write)?)

@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
             retriever: None,
         };
         timing.retriever = self.advance_retriever()?;
-        self.run.reporter.timing(&timing, loss)?;
+        self.run.reporter.record_timing(&timing, loss)?;
         self.log_step(grad_norm, learning_rate)?;
         self.run.lock.write_if_read()?;
         self.evaluate_and_save_if_due()?;
@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
                 false,
             )?;
         }
-        self.run.reporter.step(&line)
+        self.run.reporter.record_training_step(&line)
     }
 
     fn is_interrupted(&self) -> bool {
@@ -409,7 +409,7 @@ impl<'a> Recipe<'a> for Run<'a> {
         let interrupt = self.interrupt.as_ref();
         let reporter = &mut self.run.reporter;
         let mut watch = |progress| {
-            reporter.generation(progress);
+            reporter.show_generation(progress);
             !interrupt.is_some_and(Interrupt::is_set)
         };
         let retriever = self.retriever.as_ref().map(RetrieverRun::current_encoder);

@@ -112,10 +112,11 @@ pub enum ToolQaError {
 
     /// The output is code, but there is no code runner.
     #[error(
-        "the setting {setting} requires running code; set eval.toolqa.run_code = true, or score another setting"
+        "the ToolQA setting {setting} requires running code; set eval.toolqa.run_code = true, or \
+         score another ToolQA setting"
     )]
     NoRunner {
-        /// Name of the setting.
+        /// Name of the prompt setting.
         setting: &'static str,
     },
 

@@ -113,24 +113,26 @@ impl DependencyGraph {
     /// The initial graph of the pipeline: an edge from every API to every parameter of every other
     /// API.
     ///
+    /// [`DependencyGraph::from_similarity`] does not build this graph first, so only the edges that
+    /// it keeps count toward [`MAX_EDGES`].
+    ///
     /// # Errors
     ///
-    /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges. The similarity
-    /// filter ([`DependencyGraph::from_similarity`]) does not build this graph.
+    /// Two APIs have the same name, or there would be more than [`MAX_EDGES`] edges.
     ///
     /// # Source
     ///
     /// GOAT, section 3.1.1: graph initialization.
     pub fn complete_graph(apis: &[ApiDescriptions]) -> Result<Self, GraphError> {
-        let sizes: Vec<usize> = apis.iter().map(|api| api.inputs.len()).collect();
-        if n_complete_edges(&sizes) > MAX_EDGES as u128 {
+        let parameters_per_api: Vec<usize> = apis.iter().map(|api| api.inputs.len()).collect();
+        if n_complete_edges(&parameters_per_api) > MAX_EDGES as u128 {
             return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
         }
-        let edges = complete_edges(&sizes).map(|edge| (edge, None));
-        Self::from_texts(apis, &edges.collect::<Vec<_>>())
+        let edges = complete_edges(&parameters_per_api).map(|edge| (edge, None));
+        Self::from_descriptions(apis, &edges.collect::<Vec<_>>())
     }
 
-    pub(super) fn from_texts(
+    pub(super) fn from_descriptions(
         apis: &[ApiDescriptions],
         edges: &[(Edge, Option<EdgeEvidence<'_>>)],
     ) -> Result<Self, GraphError> {
@@ -204,11 +206,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn complete_edges(sizes: &[usize]) -> impl Iterator<Item = Edge> {
-    (0..sizes.len()).flat_map(move |source| {
-        let targets = (0..sizes.len()).filter(move |target| *target != source);
+fn complete_edges(parameters_per_api: &[usize]) -> impl Iterator<Item = Edge> {
+    (0..parameters_per_api.len()).flat_map(move |source| {
+        let targets = (0..parameters_per_api.len()).filter(move |target| *target != source);
         targets.flat_map(move |target| {
-            (0..sizes[target]).map(move |parameter| Edge {
+            (0..parameters_per_api[target]).map(move |parameter| Edge {
                 source,
                 target,
                 parameter,

@@ -268,7 +268,7 @@ impl DependencyGraph {
                 return Err(GraphError::TooManyEdges { limit: MAX_EDGES });
             }
         }
-        Self::from_texts(apis, &edges)
+        Self::from_descriptions(apis, &edges)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The white-space rules, loop controls, `raise_exception`, `strftime_now`, `tojson` and the
 //! methods of strings and maps are the same as in these libraries. Operators, filters and tests
-//! follow Python where the two engines differ (`operators`, `builtins`, `methods`). Printing none, a
-//! list or a map is an error here, whereas Jinja2 prints Python's representation.
+//! follow Python where the two engines differ (`operators`, `builtins`, `methods`). Printing
+//! `none`, a list or a map is an error here, whereas Jinja2 prints Python's representation.
 
 mod builtins;
 mod compare;
@@ -51,7 +51,7 @@ impl Clock {
     }
 }
 
-/// The template called `raise_exception`.
+/// The error of a template that calls `raise_exception`.
 #[derive(Debug)]
 struct RaisedException(String);
 
@@ -79,7 +79,7 @@ impl std::error::Error for Unprintable {}
 const FUNCTIONS: [&str; 4] = ["dict", "namespace", "raise_exception", "range"];
 
 /// Whether templates have a function of this name with the same output every day.
-pub(super) fn has_function(name: &str) -> bool {
+pub(super) fn has_deterministic_function(name: &str) -> bool {
     FUNCTIONS.contains(&name)
 }
 
@@ -132,7 +132,7 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// The engine's `dict`, which also charges for the map.
+/// Wraps the engine's `dict` and charges the map to the template's budget.
 fn dict(value: Option<Value>, options: Kwargs) -> Result<Value, Error> {
     let n_given = value.as_ref().and_then(Value::len).unwrap_or(0);
     budget::charge_created_items(2 * (n_given + options.args().count() + 1))?;
@@ -200,7 +200,7 @@ pub(super) fn describe(error: &Error) -> String {
 }
 
 /// Converts a failed rendering to the error of its row.
-pub(super) fn to_data_error(error: &Error) -> TemplateError {
+pub(super) fn to_template_error(error: &Error) -> TemplateError {
     let line = error.line().unwrap_or(0);
     if error.kind() == ErrorKind::OutOfFuel {
         let exceeded = Exceeded::too_many_steps(TEMPLATE_STEPS);

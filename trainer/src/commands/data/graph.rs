@@ -46,7 +46,10 @@ pub(in crate::commands) fn graph(
     let catalogue = ApiCatalogue::read(&args.documents)?;
     let named_graph = match &args.from_edges {
         Some(path) => NamedGraph::read(path, &catalogue)?,
-        None => NamedGraph::from_graph(similar_edges(args, &catalogue, device_option)?, &catalogue),
+        None => NamedGraph::from_graph(
+            similarity_graph(args, &catalogue, device_option)?,
+            &catalogue,
+        ),
     };
     let graph = named_graph.graph();
     let with_names = |edge: &Edge| named_graph.to_named(edge);
@@ -82,11 +85,12 @@ pub(in crate::commands) fn graph(
         })
         .collect();
     write_lines("tasks", &tasks, args.output.as_deref())?;
-    // Without an output file, the tasks are printed instead.
+    // Without an output file, `write_lines` has printed the tasks to standard output, which must
+    // not also contain the summary.
     if args.output.is_none() {
         return Ok(());
     }
-    let sizes: Vec<usize> = catalogue
+    let parameters_per_api: Vec<usize> = catalogue
         .iter()
         .map(|document| document.parameters().count())
         .collect();
@@ -94,14 +98,14 @@ pub(in crate::commands) fn graph(
         "{} documents, {} of {} edges, {} sub-graphs ({} of them without an order of calls)",
         catalogue.len(),
         graph.edges().len(),
-        n_complete_edges(&sizes),
+        n_complete_edges(&parameters_per_api),
         subgraphs.len(),
         subgraphs.len() - tasks.len()
     ))
 }
 
 /// Finds edges by the similarity between descriptions of outputs and parameters.
-fn similar_edges(
+fn similarity_graph(
     args: &GraphArgs,
     catalogue: &ApiCatalogue,
     device_option: &DeviceOption,

@@ -109,7 +109,7 @@ pub fn train(
                 retriever_pairs: step.pairs,
             }),
         };
-        run.run.reporter.timing(&timing, step.loss)?;
+        run.run.reporter.record_timing(&timing, step.loss)?;
         run.run.run_dir.check_still_there()?;
         let current_step = run.retriever.state.step;
         if current_step.is_multiple_of(config.train.logging_steps) || run.retriever.is_done() {

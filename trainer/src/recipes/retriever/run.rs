@@ -236,7 +236,7 @@ impl<'a> RetrieverRun<'a> {
             learning_rate: last.learning_rate,
             pairs: self.state.pairs,
         };
-        reporter.retriever(&line, is_alone)
+        reporter.record_retriever(&line, is_alone)
     }
 
     /// Counts skipped steps and returns the gradient norm.

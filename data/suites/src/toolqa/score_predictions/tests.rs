@@ -206,7 +206,7 @@ fn code_without_a_runner_or_a_machine_for_it_is_an_error() {
     );
     let message = run.expect_err("no runner").to_string();
     assert!(
-        message.starts_with("the setting code_schema requires running code"),
+        message.starts_with("the ToolQA setting code_schema requires running code"),
         "{message}"
     );
     let outputs = [Some("def note(d): ..."), Some("def gone(d): ...")];
