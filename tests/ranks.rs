@@ -51,12 +51,16 @@ fn children_of(parent: &Child) -> Vec<u32> {
 fn rank_of(process: u32) -> Option<usize> {
     let variables = std::fs::read(format!("/proc/{process}/environ")).ok()?;
     let variables = String::from_utf8_lossy(&variables).into_owned();
-    let rank = variables.split('\0').find_map(|v| v.strip_prefix("RANK="))?;
+    let rank = variables
+        .split('\0')
+        .find_map(|v| v.strip_prefix("RANK="))?;
     rank.parse().ok()
 }
 
 fn send(name: &str, process: u32) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status();
+    let sent = Command::new("kill")
+        .args([name, &process.to_string()])
+        .status();
     assert!(sent.is_ok());
 }
 
@@ -108,7 +112,9 @@ fn a_run_survives_kills_of_random_ranks() {
     let run = workplace.path("killed");
     for _ in 0..kills {
         let ranks = 2 + random.below(3);
-        let mut parent = train_with_ranks(&workplace, "killed", ranks).spawn().unwrap();
+        let mut parent = train_with_ranks(&workplace, "killed", ranks)
+            .spawn()
+            .unwrap();
         let steps = std::fs::read_to_string(run.join("timing.jsonl"));
         let n_before = steps.unwrap_or_default().lines().count();
         if n_before >= 30 {
@@ -123,7 +129,10 @@ fn a_run_survives_kills_of_random_ranks() {
             send("-KILL", children[random.below(children.len())]);
         }
         let (status, stderr) = output_of(parent);
-        assert!(status.is_some(), "the launcher itself was not killed: {stderr}");
+        assert!(
+            status.is_some(),
+            "the launcher itself was not killed: {stderr}"
+        );
     }
     finish(&workplace, "killed", 1 + random.below(4));
     assert_same_outcome(&run, &expected);
@@ -151,7 +160,9 @@ fn a_signal_to_one_rank_saves_the_run_and_ends_all() {
         let mut parent = train_with_ranks(&workplace, name, 3).spawn().unwrap();
         wait_for_step(&run, 4, &mut parent);
         let children = children_of(&parent);
-        let process = children.iter().find(|&&process| rank_of(process) == Some(rank));
+        let process = children
+            .iter()
+            .find(|&&process| rank_of(process) == Some(rank));
         send("-TERM", *process.expect("the rank runs"));
         let (status, stderr) = output_of(parent);
         assert_eq!(status, Some(75), "{stderr}");
@@ -176,7 +187,12 @@ fn a_signal_to_the_launcher_saves_the_run() {
 /// A port below eight free ones.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().saturating_sub(20).max(1024)
+    listener
+        .local_addr()
+        .unwrap()
+        .port()
+        .saturating_sub(20)
+        .max(1024)
 }
 
 /// The variables that a launcher sets for a rank of two.
@@ -281,7 +297,9 @@ fn a_rank_that_hangs_ends_the_run_with_its_name() {
     let mut parent = command.spawn().unwrap();
     wait_for_step(&run, 3, &mut parent);
     let children = children_of(&parent);
-    let follower = children.iter().find(|&&process| rank_of(process) == Some(1));
+    let follower = children
+        .iter()
+        .find(|&&process| rank_of(process) == Some(1));
     let follower = *follower.expect("the rank runs");
     send("-STOP", follower);
     let (status, stderr) = output_of(parent);

@@ -142,7 +142,7 @@ impl AdamW {
         let is_on_cpu =
             |x: &Tensor<1>| is_served_by_cpu(x) && x.dtype() == DType::F32 && !x.is_autodiff();
         if !inputs.into_iter().chain(scales).all(is_on_cpu) {
-            return reference::update(self, parameters, gradient, state, learning_rate, scales);
+            return reference::update(self, [parameters, gradient], state, learning_rate, scales);
         }
         state.step += 1;
         let numbers = Numbers::new(self, state.step, learning_rate);

@@ -7,8 +7,7 @@ use super::{AdamW, AdamWState};
 /// Same contract as [`AdamW::update_scaled`].
 pub fn update(
     adamw: &AdamW,
-    parameters: Tensor<1>,
-    gradient: Tensor<1>,
+    [parameters, gradient]: [Tensor<1>; 2],
     state: &mut AdamWState,
     learning_rate: f64,
     scales: Option<&Tensor<1>>,

@@ -9,7 +9,7 @@ use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::Checkpoi
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension};
+use burn::backend::{Backend, Dispatch, ExtensionType, TensorMetadata, backend_extension};
 use burn::tensor::{Slice, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -281,12 +281,18 @@ fn add_updates(
     }
 }
 
-/// Tensors of a walk, with the shapes of [`Walk`].
-#[derive(Debug, Clone)]
-pub(crate) struct Walked<B: Backend> {
+/// Tensors that update the state, with the shapes of [`Walk`].
+#[derive(Debug, Clone, ExtensionType)]
+pub(crate) struct Operands<B: Backend> {
     state_coefficients: FloatTensor<B>,
     keys: FloatTensor<B>,
     decay: FloatTensor<B>,
+}
+
+/// State of the forward pass that the backward pass needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Walked<B: Backend> {
+    operands: Operands<B>,
     /// The walk's result.
     given: FloatTensor<B>,
     order: Order,
@@ -298,9 +304,7 @@ pub(crate) trait WalkOps: Backend {
     /// Same contract as [`Walk::run`].
     fn walk_states(
         values: FloatTensor<Self>,
-        state_coefficients: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        decay: FloatTensor<Self>,
+        #[extension_type] operands: Operands<Self>,
         order: Order,
     ) -> FloatTensor<Self>;
 }
@@ -315,11 +319,14 @@ pub(crate) trait WalkGradients: WalkOps {
 
 /// Same contract as [`Walk::run`], for f32 tensors on a GPU.
 pub(super) fn run(walk: Walk, order: Order) -> Tensor<4> {
+    let operands = Operands {
+        state_coefficients: walk.state_coefficients.into_dispatch(),
+        keys: walk.keys.into_dispatch(),
+        decay: walk.decay.into_dispatch(),
+    };
     Tensor::from_dispatch(Dispatch::walk_states(
         walk.values.into_dispatch(),
-        walk.state_coefficients.into_dispatch(),
-        walk.keys.into_dispatch(),
-        walk.decay.into_dispatch(),
+        operands,
         order,
     ))
 }
@@ -371,31 +378,25 @@ fn launch(
 }
 
 impl WalkOps for CubeBackend {
-    fn walk_states(
-        values: CubeTensor,
-        state_coefficients: CubeTensor,
-        keys: CubeTensor,
-        decay: CubeTensor,
-        order: Order,
-    ) -> CubeTensor {
+    fn walk_states(values: CubeTensor, operands: Operands<Self>, order: Order) -> CubeTensor {
+        let Operands {
+            state_coefficients,
+            keys,
+            decay,
+        } = operands;
         launch(values, [state_coefficients, keys, decay], &order, false)
     }
 }
 
 impl WalkGradients for CubeBackend {
     fn walk_states_backward(walked: &Walked<Self>, d_given: CubeTensor) -> CubeTensor {
-        let Walked {
+        let Operands {
             state_coefficients,
             keys,
             decay,
-            ..
-        } = walked.clone();
-        launch(
-            d_given,
-            [keys, state_coefficients, decay],
-            &walked.order,
-            true,
-        )
+        } = walked.operands.clone();
+        let swapped = [keys, state_coefficients, decay];
+        launch(d_given, swapped, &walked.order, true)
     }
 }
 
@@ -410,7 +411,7 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
         let d_given = gradients.consume::<B>(&ops.node);
         let walked = ops.state;
         let back = B::walk_states_backward(&walked, d_given);
-        let [_, _, tokens, key_dim] = walked.keys.shape().dims();
+        let [_, _, tokens, key_dim] = walked.operands.keys.shape().dims();
         let part = |x: FloatTensor<B>, first: usize, n: usize| {
             let all = Slice::from(..);
             let rows = Slice::from(first..first + n);
@@ -441,33 +442,26 @@ impl<B: WalkGradients> Backward<B, 4> for WalkBackward {
 impl<B: WalkGradients, C: CheckpointStrategy> WalkOps for Autodiff<B, C> {
     fn walk_states(
         values: FloatTensor<Self>,
-        state_coefficients: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        decay: FloatTensor<Self>,
+        operands: Operands<Self>,
         order: Order,
     ) -> FloatTensor<Self> {
         let prepared = WalkBackward
             .prepare::<C>([
                 values.node(),
-                state_coefficients.node(),
-                keys.node(),
-                decay.node(),
+                operands.state_coefficients.node(),
+                operands.keys.node(),
+                operands.decay.node(),
             ])
             .compute_bound()
             .stateful();
-        let [values, state_coefficients, keys, decay] =
-            [values, state_coefficients, keys, decay].map(|tensor| tensor.into_primitive());
-        let states = B::walk_states(
-            values,
-            state_coefficients.clone(),
-            keys.clone(),
-            decay.clone(),
-            order.clone(),
-        );
+        let operands = Operands::<B> {
+            state_coefficients: operands.state_coefficients.into_primitive(),
+            keys: operands.keys.into_primitive(),
+            decay: operands.decay.into_primitive(),
+        };
+        let states = B::walk_states(values.into_primitive(), operands.clone(), order.clone());
         let walked = Walked::<B> {
-            state_coefficients,
-            keys,
-            decay,
+            operands,
             given: states.clone(),
             order,
         };

@@ -6,7 +6,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Flex, backend_extension};
+use burn::backend::{Backend, ExtensionType, Flex, backend_extension};
 
 use super::cpu::{self, Layer};
 use crate::cpu::buffer::{contiguous, floats, numbers, tensor};
@@ -26,16 +26,9 @@ pub(crate) struct Arguments {
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait DeltaNetOps: Backend {
-    /// Same contract as [`super::gated_delta_net`], with transposed convolution weights, `[kernel,
-    /// width]`.
-    fn delta_net(
-        x: FloatTensor<Self>,
-        conv: FloatTensor<Self>,
-        rate: FloatTensor<Self>,
-        step_bias: FloatTensor<Self>,
-        norm: FloatTensor<Self>,
-        arguments: Arguments,
-    ) -> FloatTensor<Self>;
+    /// Same contract as [`super::gated_delta_net`].
+    fn delta_net(x: FloatTensor<Self>, #[extension_type] frozen: Frozen<Self>)
+    -> FloatTensor<Self>;
 }
 
 /// Both passes, on tensors that are not part of an autodiff graph.
@@ -52,14 +45,15 @@ pub(crate) trait DeltaNetPasses: DeltaNetOps {
     ) -> FloatTensor<Self>;
 }
 
-/// Tensors without gradients.
-#[derive(Debug, Clone)]
+/// Everything but the input: tensors without gradients, and the other arguments.
+#[derive(Debug, Clone, ExtensionType)]
 pub(crate) struct Frozen<B: Backend> {
-    conv: FloatTensor<B>,
-    rate: FloatTensor<B>,
-    step_bias: FloatTensor<B>,
-    norm: FloatTensor<B>,
-    arguments: Arguments,
+    /// Transposed convolution weights, `[kernel, width]`.
+    pub(super) conv: FloatTensor<B>,
+    pub(super) rate: FloatTensor<B>,
+    pub(super) step_bias: FloatTensor<B>,
+    pub(super) norm: FloatTensor<B>,
+    pub(super) arguments: Arguments,
 }
 
 impl Frozen<Flex> {
@@ -98,21 +92,7 @@ impl Frozen<Flex> {
 }
 
 impl DeltaNetOps for Flex {
-    fn delta_net(
-        x: FlexTensor,
-        conv: FlexTensor,
-        rate: FlexTensor,
-        step_bias: FlexTensor,
-        norm: FlexTensor,
-        arguments: Arguments,
-    ) -> FlexTensor {
-        let frozen = Frozen {
-            conv,
-            rate,
-            step_bias,
-            norm,
-            arguments,
-        };
+    fn delta_net(x: FlexTensor, frozen: Frozen<Self>) -> FlexTensor {
         let [y, _] = Self::delta_net_forward(x, &frozen);
         y
     }
@@ -164,25 +144,18 @@ impl<B: DeltaNetPasses> Backward<B, 1> for DeltaNetBackward {
 }
 
 impl<B: DeltaNetPasses, C: CheckpointStrategy> DeltaNetOps for Autodiff<B, C> {
-    fn delta_net(
-        x: FloatTensor<Self>,
-        conv: FloatTensor<Self>,
-        rate: FloatTensor<Self>,
-        step_bias: FloatTensor<Self>,
-        norm: FloatTensor<Self>,
-        arguments: Arguments,
-    ) -> FloatTensor<Self> {
+    fn delta_net(x: FloatTensor<Self>, frozen: Frozen<Self>) -> FloatTensor<Self> {
         let prepared = DeltaNetBackward
             .prepare::<C>([x.node()])
             .compute_bound()
             .stateful();
         let x = x.into_primitive();
         let frozen = Frozen::<B> {
-            conv: conv.into_primitive(),
-            rate: rate.into_primitive(),
-            step_bias: step_bias.into_primitive(),
-            norm: norm.into_primitive(),
-            arguments,
+            conv: frozen.conv.into_primitive(),
+            rate: frozen.rate.into_primitive(),
+            step_bias: frozen.step_bias.into_primitive(),
+            norm: frozen.norm.into_primitive(),
+            arguments: frozen.arguments,
         };
         let [y, read] = B::delta_net_forward(x.clone(), &frozen);
         match prepared {

@@ -14,7 +14,7 @@ use crate::gated_delta::gated_delta;
 use crate::gated_norm::{GatedNorm, gated_norm};
 use crate::route::is_served_by_cpu;
 use crate::{DeltaHeads, DeltaInputs, Documents};
-use backend::{Arguments, DeltaNetOps};
+use backend::{Arguments, DeltaNetOps, Frozen};
 
 /// Frozen parameters of a layer other than its projections.
 #[derive(Debug, Clone)]
@@ -125,18 +125,18 @@ pub fn gated_delta_net(x: Tensor<2>, net: &GatedDeltaNet, documents: &Documents)
     if !(has_kernel && norm.weight.dtype() == DType::F32) {
         return compute_stepwise(x, net, documents);
     }
-    Tensor::from_dispatch(Dispatch::delta_net(
-        x.into_dispatch(),
-        transposed_weight(&net.conv).into_dispatch(),
-        net.rate.clone().into_dispatch(),
-        net.step_bias.clone().into_dispatch(),
-        norm.weight.clone().into_dispatch(),
-        Arguments {
+    let frozen = Frozen {
+        conv: transposed_weight(&net.conv).into_dispatch(),
+        rate: net.rate.clone().into_dispatch(),
+        step_bias: net.step_bias.clone().into_dispatch(),
+        norm: norm.weight.clone().into_dispatch(),
+        arguments: Arguments {
             heads: *heads,
             eps: norm.eps as f32,
             documents: documents.clone(),
         },
-    ))
+    };
+    Tensor::from_dispatch(Dispatch::delta_net(x.into_dispatch(), frozen))
 }
 
 /// Same contract as [`gated_delta_net`], computed with the functions of each step.

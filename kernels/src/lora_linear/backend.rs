@@ -39,6 +39,19 @@ pub(crate) struct Frozen<B: Backend> {
     pub(crate) rounded: Maybe<B>,
 }
 
+/// Tensors other than the input.
+#[derive(Debug, Clone, ExtensionType)]
+pub(crate) struct Operands<B: Backend> {
+    /// The factors of the adapters, flat.
+    #[extension_type]
+    pub(crate) factors: Maybe<B>,
+    /// An f32 summand of the output.
+    #[extension_type]
+    pub(crate) residual: Maybe<B>,
+    #[extension_type]
+    pub(crate) frozen: Frozen<B>,
+}
+
 /// How the layers read their input; see [`super::InputTransform`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum TransformSpec {
@@ -99,9 +112,7 @@ pub(crate) trait LinearOps: Backend {
     /// Same contract as [`super::lora_linear`].
     fn stacked_linear(
         x: FloatTensor<Self>,
-        #[extension_type] factors: Maybe<Self>,
-        #[extension_type] residual: Maybe<Self>,
-        #[extension_type] frozen: Frozen<Self>,
+        #[extension_type] operands: Operands<Self>,
         spec: Spec,
     ) -> FloatTensor<Self>;
 }
@@ -151,13 +162,12 @@ pub(crate) trait LinearPasses: LinearOps + RmsNormGradients + SwigluGradients {
     /// The output only, if no backward pass follows.
     fn linear_output(
         x: FloatTensor<Self>,
-        factors: Maybe<Self>,
-        residual: Maybe<Self>,
-        frozen: Frozen<Self>,
+        operands: Operands<Self>,
         spec: Spec,
     ) -> FloatTensor<Self> {
+        let frozen = operands.frozen;
         let x = Self::transform_input(x, frozen.norm.clone().into_option(), spec.transform);
-        let (factors, residual) = (factors.into_option(), residual.into_option());
+        let [factors, residual] = [operands.factors, operands.residual].map(Maybe::into_option);
         Self::linear_forward(x, factors, residual, frozen, spec).0
     }
 
@@ -267,12 +277,10 @@ impl<B: LinearPasses> Backward<B, 3> for StackedBackward {
 impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
     fn stacked_linear(
         x: FloatTensor<Self>,
-        factors: Maybe<Self>,
-        residual: Maybe<Self>,
-        frozen: Frozen<Self>,
+        operands: Operands<Self>,
         spec: Spec,
     ) -> FloatTensor<Self> {
-        let (factors, residual) = (factors.into_option(), residual.into_option());
+        let [factors, residual] = [operands.factors, operands.residual].map(Maybe::into_option);
         let node = |tensor: &Option<FloatTensor<Self>>| {
             tensor
                 .as_ref()
@@ -287,6 +295,7 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         let inner = |tensor: Maybe<Self>| {
             Maybe::from_option(tensor.into_option().map(|t| t.into_primitive()))
         };
+        let frozen = operands.frozen;
         let frozen = Frozen {
             weight: inner(frozen.weight),
             bias: inner(frozen.bias),
@@ -320,14 +329,8 @@ impl<B: LinearPasses, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
 }
 
 impl LinearOps for Flex {
-    fn stacked_linear(
-        x: FlexTensor,
-        factors: Maybe<Self>,
-        residual: Maybe<Self>,
-        frozen: Frozen<Self>,
-        spec: Spec,
-    ) -> FlexTensor {
-        Self::linear_output(x, factors, residual, frozen, spec)
+    fn stacked_linear(x: FlexTensor, operands: Operands<Self>, spec: Spec) -> FlexTensor {
+        Self::linear_output(x, operands, spec)
     }
 }
 

@@ -5,22 +5,19 @@ use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 
 use super::adapter::{AdapterPlan, PartLayout};
-use super::backend::{Frozen, LinearOps, LinearPasses, Saved, Spec, piecewise_backward};
+use super::backend::{Frozen, LinearOps, LinearPasses, Operands, Saved, Spec, piecewise_backward};
 use super::composed;
 use super::cpu::Wants;
 use super::low_rank;
 use crate::dropout::Dropout;
-use crate::maybe::Maybe;
 
 impl LinearOps for CubeBackend {
     fn stacked_linear(
         x: FloatTensor<Self>,
-        factors: Maybe<Self>,
-        residual: Maybe<Self>,
-        frozen: Frozen<Self>,
+        operands: Operands<Self>,
         spec: Spec,
     ) -> FloatTensor<Self> {
-        Self::linear_output(x, factors, residual, frozen, spec)
+        Self::linear_output(x, operands, spec)
     }
 }
 

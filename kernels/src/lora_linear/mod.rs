@@ -27,7 +27,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 pub use adapter::{AdapterLayout, AdapterPart, StackedAdapter};
-use backend::{Frozen, LinearOps, Spec, TransformSpec};
+use backend::{Frozen, LinearOps, Operands, Spec, TransformSpec};
 pub use flat_gradient::FlatGradient;
 pub use magnitudes::Magnitudes;
 pub use shared_gradient::SharedGradient;
@@ -192,14 +192,12 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     let factors = linear.adapter.as_ref();
     let factors =
         Maybe::from_option(factors.map(|adapter| adapter.factors.clone().into_dispatch()));
-    let residual = Maybe::from_option(extras.residual.map(Tensor::into_dispatch));
-    Tensor::from_dispatch(Dispatch::stacked_linear(
-        x.into_dispatch(),
+    let operands = Operands {
         factors,
-        residual,
+        residual: Maybe::from_option(extras.residual.map(Tensor::into_dispatch)),
         frozen,
-        spec,
-    ))
+    };
+    Tensor::from_dispatch(Dispatch::stacked_linear(x.into_dispatch(), operands, spec))
 }
 
 /// Checks the shapes of an input `[n, columns]`, the layers and the optional arguments.

@@ -14,7 +14,7 @@ use crate::cpu::number::Number;
 use crate::cpu::rows::change_rows;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{
-    buffer::{contiguous, owns_whole_memory, numbers, with_layout_of},
+    buffer::{contiguous, numbers, owns_whole_memory, with_layout_of},
     rows::write_rows,
 };
 

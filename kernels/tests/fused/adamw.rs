@@ -38,7 +38,7 @@ fn updates_match_the_reference() {
                     ADAMW.update_scaled(ours, gradient.clone(), &mut our_state, rate, scales)
                 }
             };
-            expected = reference::update(&ADAMW, expected, gradient, &mut state, rate, scales);
+            expected = reference::update(&ADAMW, [expected, gradient], &mut state, rate, scales);
             assert_eq!(our_state.step, state.step);
             for (name, ours, expected) in [
                 ("parameters", &ours, &expected),
@@ -99,7 +99,7 @@ fn a_nonfinite_gradient_affects_only_its_parameter() {
     let updates = [
         |adamw: &AdamW, p, g, state: &mut AdamWState| adamw.update(p, g, state, 1e-2),
         |adamw: &AdamW, p, g, state: &mut AdamWState| {
-            reference::update(adamw, p, g, state, 1e-2, None)
+            reference::update(adamw, [p, g], state, 1e-2, None)
         },
     ];
     for update in updates {

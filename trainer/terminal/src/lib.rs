@@ -11,7 +11,7 @@ mod transfer;
 
 use std::time::Duration;
 
-pub use self::bar::{Bar, BetweenBars, Counted, write_between_bars, hide_progress, print};
+pub use self::bar::{Bar, BetweenBars, Counted, hide_progress, print, write_between_bars};
 pub use self::colored_text::with_colors_only;
 pub use self::generation::{GenerationProgress, Progress, Waiting, Work};
 pub use self::log::log_layer;

@@ -9,8 +9,8 @@
 use cubecl::prelude::*;
 
 use super::tiles::{
-    SIDE, Tiles, add_products, add_weighted, heads, is_seen, load, no_products, no_sums, own_block,
-    store_row,
+    GradientInputs, SIDE, Tiles, add_products, add_weighted, end_of_keys, heads, is_seen, key_tile,
+    load_own, load_scaled, no_products, no_sums, query_tile, store_row,
 };
 
 /// Dot products of the rows of `out` and of its gradient, `[n, h]`; subtracted from every score
@@ -40,32 +40,16 @@ pub(super) fn dot_rows<T: Float, N: Size>(
 /// Gradient of one tile of queries of one head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn query_gradients<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    d_out: &[Vector<T, N>],
-    log_sums: &[f32],
-    dots: &[f32],
-    // For each tile of queries: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &GradientInputs<T, N>,
     d_qkv: &mut [Vector<T, N>],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: Tiles,
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let columns = comptime!(tiles.columns);
-    let rows = comptime!(tiles.rows);
-    let h = h as usize;
-    let g = g as usize;
-    let head = CUBE_POS_Y as usize;
-    let heads = heads(h, g, head, columns);
-    let block = own_block(blocks);
-    let start = block.start;
+    let (h, head, heads, block) = query_tile(&inputs.blocks, &inputs.params, tiles.columns);
     let end = block.end;
-    let first = block.first;
-    let last = block.last;
+    let (qkv, d_out) = (&inputs.qkv, &inputs.d_out);
+    let scale = inputs.params.scale;
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
 
@@ -75,27 +59,24 @@ pub(super) fn query_gradients<T: Float, N: Size>(
     let mut values = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut d_scores = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
 
-    load::<T, N>(qkv, &heads.queries, first, last, scale, &mut queries, tiles);
-    load::<T, N>(d_out, &heads.out, first, last, 1.0f32, &mut d_outs, tiles);
+    load_own::<T, N>(qkv, &heads.queries, &block, scale, &mut queries, tiles);
+    load_own::<T, N>(d_out, &heads.out, &block, 1.0f32, &mut d_outs, tiles);
     let mut sums = no_sums::<N>(tiles);
     let mut log_sum = Array::<f32>::new(own);
     let mut dot = Array::<f32>::new(own);
     #[unroll]
     for i in 0..own {
         // Rows past the end have no keys, and their results are not stored.
-        let token = min(first + y + i, last - 1);
-        log_sum[i] = log_sums[token * h + head];
-        dot[i] = dots[token * h + head];
+        let token = min(block.first + y + i, block.last - 1);
+        log_sum[i] = inputs.log_sums[token * h + head];
+        dot[i] = inputs.dots[token * h + head];
     }
 
-    let mut stop = end;
-    if comptime!(tiles.causal) {
-        stop = min(end, first + rows);
-    }
-    let mut tile = start;
+    let stop = end_of_keys(&block, tiles.rows, tiles.causal);
+    let mut tile = block.start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
-        load::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut values, tiles);
+        load_scaled::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
+        load_scaled::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut values, tiles);
         sync_cube();
         let mut scores = no_products(tiles);
         let mut d_weights = no_products(tiles);
@@ -107,7 +88,7 @@ pub(super) fn query_gradients<T: Float, N: Size>(
             for j in 0..own {
                 let column = x + comptime!(j * SIDE as usize);
                 let mut d_score = 0.0f32;
-                if is_seen(first + y + i, tile + column, end, tiles.causal) {
+                if is_seen(block.first + y + i, tile + column, end, tiles.causal) {
                     let weight = (scores[comptime!(i * own + j)] - log_sum[i]).exp();
                     d_score = weight * (d_weights[comptime!(i * own + j)] - dot[i]);
                 }
@@ -117,13 +98,13 @@ pub(super) fn query_gradients<T: Float, N: Size>(
         sync_cube();
         add_weighted::<N>(&d_scores, &keys, &mut sums, tiles);
         sync_cube();
-        tile += rows;
+        tile += tiles.rows;
     }
 
     #[unroll]
     for i in 0..own {
-        let token = first + y + i;
-        if token < last {
+        let token = block.first + y + i;
+        if token < block.last {
             store_row::<T, N>(&sums, i, scale, d_qkv, &heads.queries, token, tiles);
         }
     }
@@ -132,33 +113,16 @@ pub(super) fn query_gradients<T: Float, N: Size>(
 /// Gradients of one tile of keys and values of one key/value head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn key_gradients<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    d_out: &[Vector<T, N>],
-    log_sums: &[f32],
-    dots: &[f32],
-    // For each tile of keys: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &GradientInputs<T, N>,
     d_qkv: &mut [Vector<T, N>],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: Tiles,
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let columns = comptime!(tiles.columns);
-    let rows = comptime!(tiles.rows);
-    let h = h as usize;
-    let g = g as usize;
-    let kv = CUBE_POS_Y as usize;
-    let group = h / g;
-    let fixed = heads(h, g, kv * group, columns);
-    let block = own_block(blocks);
-    let start = block.start;
+    let (group, fixed, block) = key_tile(&inputs.blocks, &inputs.params, tiles.columns);
     let end = block.end;
-    let first = block.first;
-    let last = block.last;
+    let (qkv, d_out) = (&inputs.qkv, &inputs.d_out);
+    let scale = inputs.params.scale;
     let y = (UNIT_POS / SIDE) as usize * own;
     let x = (UNIT_POS % SIDE) as usize;
 
@@ -169,22 +133,22 @@ pub(super) fn key_gradients<T: Float, N: Size>(
     // Transposed, one row per key: first the weights, then the score gradients.
     let mut weights = Shared::<[f32]>::new_slice(comptime!(tiles.scores()));
 
-    load::<T, N>(qkv, &fixed.keys, first, last, 1.0f32, &mut keys, tiles);
-    load::<T, N>(qkv, &fixed.values, first, last, 1.0f32, &mut values, tiles);
+    load_own::<T, N>(qkv, &fixed.keys, &block, 1.0f32, &mut keys, tiles);
+    load_own::<T, N>(qkv, &fixed.values, &block, 1.0f32, &mut values, tiles);
     let mut key_sums = no_sums::<N>(tiles);
     let mut value_sums = no_sums::<N>(tiles);
 
-    let mut from = start;
+    let mut from = block.start;
     if comptime!(tiles.causal) {
-        from = first;
+        from = block.first;
     }
-    let mut head = kv * group;
-    while head < (kv + 1) * group {
-        let heads = heads(h, g, head, columns);
+    let mut head = group.kv * group.size;
+    while head < (group.kv + 1) * group.size {
+        let heads = heads(group.h, group.g, head, tiles.columns);
         let mut tile = from;
         while tile < end {
-            load::<T, N>(qkv, &heads.queries, tile, end, scale, &mut queries, tiles);
-            load::<T, N>(d_out, &heads.out, tile, end, 1.0f32, &mut d_outs, tiles);
+            load_scaled::<T, N>(qkv, &heads.queries, tile, end, scale, &mut queries, tiles);
+            load_scaled::<T, N>(d_out, &heads.out, tile, end, 1.0f32, &mut d_outs, tiles);
             sync_cube();
             let mut scores = no_products(tiles);
             let mut d_weights = no_products(tiles);
@@ -195,12 +159,12 @@ pub(super) fn key_gradients<T: Float, N: Size>(
                 let column = x + comptime!(j * SIDE as usize);
                 let query = tile + column;
                 let token = min(query, end - 1);
-                let log_sum = log_sums[token * h + head];
-                let dot = dots[token * h + head];
+                let log_sum = inputs.log_sums[token * group.h + head];
+                let dot = inputs.dots[token * group.h + head];
                 #[unroll]
                 for i in 0..own {
                     let mut weight = 0.0f32;
-                    if query < end && is_seen(query, first + y + i, end, tiles.causal) {
+                    if query < end && is_seen(query, block.first + y + i, end, tiles.causal) {
                         weight = (scores[comptime!(i * own + j)] - log_sum).exp();
                     }
                     weights[(y + i) * comptime!(tiles.score_pitch()) + column] = weight;
@@ -223,15 +187,15 @@ pub(super) fn key_gradients<T: Float, N: Size>(
             sync_cube();
             add_weighted::<N>(&weights, &queries, &mut key_sums, tiles);
             sync_cube();
-            tile += rows;
+            tile += tiles.rows;
         }
         head += 1;
     }
 
     #[unroll]
     for i in 0..own {
-        let token = first + y + i;
-        if token < last {
+        let token = block.first + y + i;
+        if token < block.last {
             store_row::<T, N>(&key_sums, i, 1.0f32, d_qkv, &fixed.keys, token, tiles);
             store_row::<T, N>(&value_sums, i, 1.0f32, d_qkv, &fixed.values, token, tiles);
         }

@@ -12,7 +12,7 @@
 use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
-use super::tiles::Head;
+use super::tiles::{Block, Head, Heads};
 pub(super) use crate::cube::fragments::ALIGNMENT;
 use crate::cube::fragments::{FRAGMENT, zeros};
 
@@ -99,6 +99,35 @@ pub(super) fn load<T: Float, N: Size>(
         to[row * comptime!(tiles.pitch() / VECTOR) + column] = value;
         i += comptime!(UNITS as usize);
     }
+}
+
+/// [`load`] for the cube's own tile.
+#[cube]
+pub(super) fn load_own<T: Float, N: Size>(
+    from: &[Vector<T, N>],
+    head: &Head,
+    block: &Block,
+    to: &mut Shared<[Vector<T, N>]>,
+    #[comptime] tiles: CoreTiles,
+) {
+    load::<T, N>(from, head, block.first, block.last, to, ROWS, tiles);
+}
+
+/// Copies a tile of keys and one of values of a head, starting at `first`, and synchronises; rows
+/// from `last` on are zeros.
+#[cube]
+pub(super) fn load_keys_and_values<T: Float, N: Size>(
+    qkv: &[Vector<T, N>],
+    heads: &Heads,
+    first: usize,
+    last: usize,
+    keys: &mut Shared<[Vector<T, N>]>,
+    values: &mut Shared<[Vector<T, N>]>,
+    #[comptime] tiles: CoreTiles,
+) {
+    load::<T, N>(qkv, &heads.keys, first, last, keys, tiles.moving, tiles);
+    load::<T, N>(qkv, &heads.values, first, last, values, tiles.moving, tiles);
+    sync_cube();
 }
 
 /// The warp's part of the result of [`add_weighted`], initialised to zero.

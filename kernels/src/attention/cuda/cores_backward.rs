@@ -4,43 +4,29 @@
 use cubecl::prelude::*;
 
 use super::cores::{
-    ALIGNMENT, CoreTiles, QUARTERS, ROWS, UNITS, VECTOR, add_weighted, load, no_sums, score_pitch,
-    store, store_products, weight_pitch,
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, UNITS, VECTOR, add_weighted, load, load_keys_and_values,
+    load_own, no_sums, score_pitch, store, store_products, weight_pitch,
 };
-use super::tiles::{heads, is_seen, own_block};
+use super::tiles::{GradientInputs, end_of_keys, heads, is_seen, key_tile, query_tile};
 
 /// Gradient of one tile of queries of one head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    d_out: &[Vector<T, N>],
-    log_sums: &[f32],
-    dots: &[f32],
-    // For each tile of queries: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &GradientInputs<T, N>,
     d_qkv: &mut [Vector<T, N>],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
+    let columns = comptime!(tiles.columns / VECTOR);
+    let (h, head, heads, block) = query_tile(&inputs.blocks, &inputs.params, columns);
+    let end = block.end;
+    let (qkv, d_out) = (&inputs.qkv, &inputs.d_out);
+    let scale = inputs.params.scale;
     let own = comptime!(tiles.vectors(ROWS));
     let moving = comptime!(tiles.vectors(tiles.moving));
     let scores = comptime!(tiles.scores());
     let score_pitch = comptime!(score_pitch(tiles.moving));
     let weight_pitch = comptime!(weight_pitch(tiles.moving));
-    let columns = comptime!(tiles.columns / VECTOR);
-    let h = h as usize;
-    let g = g as usize;
-    let head = CUBE_POS_Y as usize;
-    let heads = heads(h, g, head, columns);
-    let block = own_block(blocks);
-    let start = block.start;
-    let end = block.end;
-    let first = block.first;
-    let last = block.last;
 
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
     let mut d_outs = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
@@ -52,32 +38,19 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
 
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
-    let query = first + row;
+    let query = block.first + row;
     // Results of rows past the end are not stored, so their values do not matter.
-    let token = min(query, last - 1);
-    let log_sum = log_sums[token * h + head];
-    let dot = dots[token * h + head];
-    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, ROWS, tiles);
-    load::<T, N>(d_out, &heads.out, first, last, &mut d_outs, ROWS, tiles);
-    let mut stop = end;
-    if comptime!(tiles.causal) {
-        stop = min(end, first + ROWS);
-    }
+    let token = min(query, block.last - 1);
+    let log_sum = inputs.log_sums[token * h + head];
+    let dot = inputs.dots[token * h + head];
+    load_own::<T, N>(qkv, &heads.queries, &block, &mut queries, tiles);
+    load_own::<T, N>(d_out, &heads.out, &block, &mut d_outs, tiles);
+    let stop = end_of_keys(&block, ROWS, tiles.causal);
 
     let sums = no_sums(tiles);
-    let mut tile = start;
+    let mut tile = block.start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
-        load::<T, N>(
-            qkv,
-            &heads.values,
-            tile,
-            end,
-            &mut values,
-            tiles.moving,
-            tiles,
-        );
-        sync_cube();
+        load_keys_and_values::<T, N>(qkv, &heads, tile, end, &mut keys, &mut values, tiles);
         store_products::<T, N>(&queries, &keys, &mut scores, ROWS, tiles.moving, tiles);
         store_products::<T, N>(&d_outs, &values, &mut d_weights, ROWS, tiles.moving, tiles);
         sync_cube();
@@ -102,8 +75,8 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
         &mut scores,
         d_qkv,
         &heads.queries,
-        first,
-        last,
+        block.first,
+        block.last,
         tiles,
     );
 }
@@ -111,36 +84,20 @@ pub(super) fn query_gradients_on_cores<T: Float, N: Size>(
 /// Gradients of one tile of keys and values of one key/value head.
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    d_out: &[Vector<T, N>],
-    log_sums: &[f32],
-    dots: &[f32],
-    // For each tile of keys: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &GradientInputs<T, N>,
     d_qkv: &mut [Vector<T, N>],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
+    let columns = comptime!(tiles.columns / VECTOR);
+    let (group, fixed, block) = key_tile(&inputs.blocks, &inputs.params, columns);
+    let end = block.end;
+    let scale = inputs.params.scale;
     let own = comptime!(tiles.vectors(ROWS));
     let moving = comptime!(tiles.vectors(tiles.moving));
     let scores = comptime!(tiles.scores());
     let score_pitch = comptime!(score_pitch(ROWS));
     let weight_pitch = comptime!(weight_pitch(ROWS));
-    let columns = comptime!(tiles.columns / VECTOR);
-    let h = h as usize;
-    let g = g as usize;
-    let kv = CUBE_POS_Y as usize;
-    let group = h / g;
-    let fixed = heads(h, g, kv * group, columns);
-    let block = own_block(blocks);
-    let start = block.start;
-    let end = block.end;
-    let first = block.first;
-    let last = block.last;
 
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(own, ALIGNMENT);
@@ -158,18 +115,19 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
     let sharing = comptime!(UNITS as usize / tiles.moving);
     let row = UNIT_POS as usize / sharing;
     let share = UNIT_POS as usize % sharing;
-    load::<T, N>(qkv, &fixed.keys, first, last, &mut keys, ROWS, tiles);
-    load::<T, N>(qkv, &fixed.values, first, last, &mut values, ROWS, tiles);
-    let mut from = start;
+    let qkv = &inputs.qkv;
+    load_own::<T, N>(qkv, &fixed.keys, &block, &mut keys, tiles);
+    load_own::<T, N>(qkv, &fixed.values, &block, &mut values, tiles);
+    let mut from = block.start;
     if comptime!(tiles.causal) {
-        from = first;
+        from = block.first;
     }
 
     let key_sums = no_sums(tiles);
     let value_sums = no_sums(tiles);
-    let mut head = kv * group;
-    while head < (kv + 1) * group {
-        let heads = heads(h, g, head, columns);
+    let mut head = group.kv * group.size;
+    while head < (group.kv + 1) * group.size {
+        let heads = heads(group.h, group.g, head, columns);
         let mut tile = from;
         while tile < end {
             load::<T, N>(
@@ -182,7 +140,7 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
                 tiles,
             );
             load::<T, N>(
-                d_out,
+                &inputs.d_out,
                 &heads.out,
                 tile,
                 end,
@@ -196,13 +154,13 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
             sync_cube();
             let query = tile + row;
             let token = min(query, end - 1);
-            let log_sum = log_sums[token * h + head];
-            let dot = dots[token * h + head];
+            let log_sum = inputs.log_sums[token * group.h + head];
+            let dot = inputs.dots[token * group.h + head];
             #[unroll]
             for j in 0..comptime!(ROWS / sharing) {
                 let column = share + comptime!(j * sharing);
                 let mut weight = 0.0f32;
-                if query < end && is_seen(query, first + column, end, tiles.causal) {
+                if query < end && is_seen(query, block.first + column, end, tiles.causal) {
                     weight = (scores[row * score_pitch + column] * scale - log_sum).exp();
                 }
                 let d_weight = d_weights[row * score_pitch + column];
@@ -223,8 +181,8 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
         &mut scores,
         d_qkv,
         &fixed.keys,
-        first,
-        last,
+        block.first,
+        block.last,
         tiles,
     );
     store::<T, N>(
@@ -233,8 +191,8 @@ pub(super) fn key_gradients_on_cores<T: Float, N: Size>(
         &mut scores,
         d_qkv,
         &fixed.values,
-        first,
-        last,
+        block.first,
+        block.last,
         tiles,
     );
 }

@@ -4,39 +4,27 @@
 use cubecl::prelude::*;
 
 use super::cores::{
-    ALIGNMENT, CoreTiles, QUARTERS, ROWS, VECTOR, add_weighted, load, no_sums, score_pitch, store,
-    store_products, weight_pitch,
+    ALIGNMENT, CoreTiles, QUARTERS, ROWS, VECTOR, add_weighted, load, load_keys_and_values,
+    load_own, no_sums, score_pitch, store, store_products, weight_pitch,
 };
 use super::forward::LOWEST;
-use super::tiles::{heads, is_seen, own_block};
+use super::tiles::{ForwardInputs, end_of_keys, is_seen, query_tile};
 
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend_on_cores<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    // For each tile of queries: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &ForwardInputs<T, N>,
     out: &mut [Vector<T, N>],
     log_sums: &mut [f32],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: CoreTiles,
     #[define(T)] _dtype: ElemType,
 ) {
+    let columns = comptime!(tiles.columns / VECTOR);
+    let (h, head, heads, block) = query_tile(&inputs.blocks, &inputs.params, columns);
+    let end = block.end;
+    let (qkv, scale) = (&inputs.qkv, inputs.params.scale);
     let vectors = comptime!(tiles.vectors(tiles.moving));
     let score_pitch = comptime!(score_pitch(tiles.moving));
     let weight_pitch = comptime!(weight_pitch(tiles.moving));
-    let columns = comptime!(tiles.columns / VECTOR);
-    let h = h as usize;
-    let g = g as usize;
-    let head = CUBE_POS_Y as usize;
-    let heads = heads(h, g, head, columns);
-    let block = own_block(blocks);
-    let start = block.start;
-    let end = block.end;
-    let first = block.first;
-    let last = block.last;
 
     let mut queries =
         Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(tiles.vectors(ROWS)), ALIGNMENT);
@@ -48,16 +36,13 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
 
     let row = UNIT_POS as usize / QUARTERS;
     let quarter = UNIT_POS as usize % QUARTERS;
-    let query = first + row;
-    load::<T, N>(qkv, &heads.queries, first, last, &mut queries, ROWS, tiles);
-    let mut stop = end;
-    if comptime!(tiles.causal) {
-        stop = min(end, first + ROWS);
-    }
+    let query = block.first + row;
+    load_own::<T, N>(qkv, &heads.queries, &block, &mut queries, tiles);
+    let stop = end_of_keys(&block, ROWS, tiles.causal);
 
     let mut maximum = f32::new(LOWEST);
     let mut total = 0.0f32;
-    let mut tile = start;
+    let mut tile = block.start;
     while tile < stop {
         load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
         sync_cube();
@@ -84,27 +69,17 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
     }
     let joined = join_quarters(&mut partials, maximum, total);
     let mut log_sum = 0.0f32;
-    if start < end {
+    if block.start < end {
         log_sum = joined;
     }
-    if quarter == 0 && query < last {
+    if quarter == 0 && query < block.last {
         log_sums[query * h + head] = log_sum;
     }
 
     let sums = no_sums(tiles);
-    let mut tile = start;
+    let mut tile = block.start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, &mut keys, tiles.moving, tiles);
-        load::<T, N>(
-            qkv,
-            &heads.values,
-            tile,
-            end,
-            &mut values,
-            tiles.moving,
-            tiles,
-        );
-        sync_cube();
+        load_keys_and_values::<T, N>(qkv, &heads, tile, end, &mut keys, &mut values, tiles);
         store_products::<T, N>(&queries, &keys, &mut scores, ROWS, tiles.moving, tiles);
         sync_cube();
         #[unroll]
@@ -127,8 +102,8 @@ pub(super) fn attend_on_cores<T: Float, N: Size>(
         &mut scores,
         out,
         &heads.out,
-        first,
-        last,
+        block.first,
+        block.last,
         tiles,
     );
 }

@@ -8,8 +8,8 @@
 use cubecl::prelude::*;
 
 use super::tiles::{
-    SIDE, Tiles, add_products, add_weighted, heads, is_seen, load, no_products, no_sums, own_block,
-    store_row,
+    ForwardInputs, SIDE, Tiles, add_products, add_weighted, end_of_keys, is_seen, load_own,
+    load_scaled, no_products, no_sums, query_tile, store_row,
 };
 
 /// Lower than every finite score; its exponential is zero relative to any of them.
@@ -17,30 +17,16 @@ pub(super) const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, create_dummy_kernel)]
 pub(super) fn attend<T: Float, N: Size>(
-    qkv: &[Vector<T, N>],
-    // For each tile of queries: start and end of the document, first row, end of the rows.
-    blocks: &[u32],
+    inputs: &ForwardInputs<T, N>,
     out: &mut [Vector<T, N>],
     log_sums: &mut [f32],
-    // Numbers of query heads and of key/value heads.
-    h: u32,
-    g: u32,
-    scale: f32,
     #[comptime] tiles: Tiles,
     #[define(T)] _dtype: ElemType,
 ) {
     let own = comptime!(tiles.own_rows());
-    let columns = comptime!(tiles.columns);
-    let rows = comptime!(tiles.rows);
-    let h = h as usize;
-    let g = g as usize;
-    let head = CUBE_POS_Y as usize;
-    let heads = heads(h, g, head, columns);
-    let block = own_block(blocks);
-    let start = block.start;
+    let (h, head, heads, block) = query_tile(&inputs.blocks, &inputs.params, tiles.columns);
     let end = block.end;
-    let first = block.first;
-    let last = block.last;
+    let (qkv, scale) = (&inputs.qkv, inputs.params.scale);
 
     let mut queries = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
     let mut keys = Shared::<[Vector<f32, N>]>::new_slice(comptime!(tiles.vectors()));
@@ -57,15 +43,12 @@ pub(super) fn attend<T: Float, N: Size>(
         maximum[i] = f32::new(LOWEST);
         total[i] = 0.0f32;
     }
-    load::<T, N>(qkv, &heads.queries, first, last, scale, &mut queries, tiles);
+    load_own::<T, N>(qkv, &heads.queries, &block, scale, &mut queries, tiles);
 
-    let mut stop = end;
-    if comptime!(tiles.causal) {
-        stop = min(end, first + rows);
-    }
-    let mut tile = start;
+    let stop = end_of_keys(&block, tiles.rows, tiles.causal);
+    let mut tile = block.start;
     while tile < stop {
-        load::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
+        load_scaled::<T, N>(qkv, &heads.keys, tile, end, 1.0f32, &mut keys, tiles);
         sync_cube();
         let mut scores = no_products(tiles);
         add_products::<N>(&queries, &keys, &mut scores, tiles);
@@ -75,14 +58,14 @@ pub(super) fn attend<T: Float, N: Size>(
             #[unroll]
             for j in 0..own {
                 let key = tile + x + comptime!(j * SIDE as usize);
-                if is_seen(first + y + i, key, end, tiles.causal) {
+                if is_seen(block.first + y + i, key, end, tiles.causal) {
                     largest = max(largest, scores[comptime!(i * own + j)]);
                 }
             }
             maxima[(y + i) * comptime!(SIDE as usize + 1) + x] = largest;
         }
         sync_cube();
-        load::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut keys, tiles);
+        load_scaled::<T, N>(qkv, &heads.values, tile, end, 1.0f32, &mut keys, tiles);
         weigh::<N>(
             &maxima,
             &scores,
@@ -90,7 +73,7 @@ pub(super) fn attend<T: Float, N: Size>(
             &mut maximum,
             &mut total,
             &mut sums,
-            first,
+            block.first,
             tile,
             end,
             tiles,
@@ -98,7 +81,7 @@ pub(super) fn attend<T: Float, N: Size>(
         sync_cube();
         add_weighted::<N>(&weights, &keys, &mut sums, tiles);
         sync_cube();
-        tile += rows;
+        tile += tiles.rows;
     }
 
     // Each unit has the exponentials of its own keys; the partial sums of a row are adjacent.
@@ -109,8 +92,8 @@ pub(super) fn attend<T: Float, N: Size>(
     sync_cube();
     #[unroll]
     for i in 0..own {
-        let token = first + y + i;
-        if token < last {
+        let token = block.first + y + i;
+        if token < block.last {
             let mut sum = 0.0f32;
             #[unroll]
             for j in 0..comptime!(SIDE as usize) {
@@ -118,7 +101,7 @@ pub(super) fn attend<T: Float, N: Size>(
             }
             let mut factor = 0.0f32;
             let mut log_sum = 0.0f32;
-            if start < end {
+            if block.start < end {
                 factor = 1.0 / sum;
                 log_sum = maximum[i] + sum.ln();
             }

@@ -32,7 +32,7 @@ use cores::CoreTiles;
 pub(super) use decode::append_prompts;
 #[cfg(feature = "cuda-source")]
 pub(crate) use sources::sources;
-use tiles::{SQUARE, Tiles};
+use tiles::{ForwardInputsLaunch, GradientInputsLaunch, HeadParamsLaunch, SQUARE, Tiles};
 
 /// The kernels that a device uses for a dtype and head size.
 #[derive(Debug, Clone, Copy)]
@@ -156,21 +156,17 @@ fn attention(
     let count = grid(&blocks, h);
     let [qkv_argument, blocks] = [argument(qkv), argument(&blocks)];
     let [out, log_sums] = [argument(out), argument(log_sums)];
-    let scale = queries.scale(c) as f32;
-    let (h, g, element) = (h as u32, g as u32, element(qkv));
+    let params = HeadParamsLaunch::new(h as u32, g as u32, queries.scale(c) as f32);
+    let element = element(qkv);
     match kind {
         KernelKind::Cores(tiles) => cores_forward::attend_on_cores::launch(
             &qkv.client,
             count,
             CubeDim::new_1d(cores::UNITS),
             cores::VECTOR,
-            qkv_argument,
-            blocks,
+            ForwardInputsLaunch::new(qkv_argument, blocks, params),
             out,
             log_sums,
-            h,
-            g,
-            scale,
             tiles,
             element,
         ),
@@ -179,13 +175,9 @@ fn attention(
             count,
             CubeDim::new_1d(SQUARE),
             vector,
-            qkv_argument,
-            blocks,
+            ForwardInputsLaunch::new(qkv_argument, blocks, params),
             out,
             log_sums,
-            h,
-            g,
-            scale,
             tiles,
             element,
         ),
@@ -293,7 +285,7 @@ impl Gradient {
         let [qkv, d_out, log_sums, dots] = self.inputs.each_ref().map(argument);
         let (d_qkv, count) = (argument(&self.d_qkv), grid(blocks, cube_heads));
         let blocks = argument(blocks);
-        let (h, g, scale) = (self.h as u32, self.g as u32, self.scale);
+        let params = HeadParamsLaunch::new(self.h as u32, self.g as u32, self.scale);
         // The four kernels have the same arguments.
         macro_rules! launch {
             ($kernel:path, $units:expr, $vector:expr, $tiles:expr) => {
@@ -302,15 +294,8 @@ impl Gradient {
                     count,
                     CubeDim::new_1d($units),
                     $vector,
-                    qkv,
-                    d_out,
-                    log_sums,
-                    dots,
-                    blocks,
+                    GradientInputsLaunch::new(qkv, d_out, log_sums, dots, blocks, params),
                     d_qkv,
-                    h,
-                    g,
-                    scale,
                     $tiles,
                     element,
                 )

@@ -61,6 +61,39 @@ impl Tiles {
     }
 }
 
+/// Numbers of heads and the multiplier of scores, as kernel argument.
+#[derive(CubeLaunch, CubeType, Clone, Copy)]
+pub(super) struct HeadParams {
+    /// Number of query heads.
+    pub(super) h: u32,
+    /// Number of key/value heads.
+    pub(super) g: u32,
+    /// Multiplier of the scores.
+    pub(super) scale: f32,
+}
+
+/// Arguments that the kernels of the forward pass read.
+#[derive(CubeLaunch, CubeType)]
+pub(super) struct ForwardInputs<T: Float, N: Size> {
+    pub(super) qkv: Box<[Vector<T, N>]>,
+    /// For each tile of queries: start and end of the document, first row, end of the rows.
+    pub(super) blocks: Box<[u32]>,
+    pub(super) params: HeadParams,
+}
+
+/// Arguments that the kernels of the backward pass read.
+#[derive(CubeLaunch, CubeType)]
+pub(super) struct GradientInputs<T: Float, N: Size> {
+    pub(super) qkv: Box<[Vector<T, N>]>,
+    pub(super) d_out: Box<[Vector<T, N>]>,
+    pub(super) log_sums: Box<[f32]>,
+    pub(super) dots: Box<[f32]>,
+    /// For each tile of the kernel's side, queries or keys: start and end of the document, first
+    /// row, end of the rows.
+    pub(super) blocks: Box<[u32]>,
+    pub(super) params: HeadParams,
+}
+
 /// Rows of one head, and the index of the head's first vector.
 #[derive(CubeType)]
 pub(super) struct Head {
@@ -117,7 +150,7 @@ pub(super) struct Block {
 
 /// The tile at the cube's first coordinate.
 #[cube]
-pub(super) fn own_block(blocks: &[u32]) -> Block {
+fn own_block(blocks: &[u32]) -> Block {
     let index = CUBE_POS_X as usize * 4;
     Block {
         start: blocks[index] as usize,
@@ -127,10 +160,69 @@ pub(super) fn own_block(blocks: &[u32]) -> Block {
     }
 }
 
+/// The cube's tile of queries of one head: the number of query heads, the head, its location and
+/// the rows.
+#[cube]
+pub(super) fn query_tile(
+    blocks: &[u32],
+    params: &HeadParams,
+    #[comptime] columns: usize,
+) -> (usize, usize, Heads, Block) {
+    let h = params.h as usize;
+    let g = params.g as usize;
+    let head = CUBE_POS_Y as usize;
+    let heads = heads(h, g, head, columns);
+    let block = own_block(blocks);
+    (h, head, heads, block)
+}
+
+/// End of the keys that the queries of a tile of `rows` rows attend to.
+#[cube]
+pub(super) fn end_of_keys(
+    block: &Block,
+    #[comptime] rows: usize,
+    #[comptime] causal: bool,
+) -> usize {
+    let mut stop = block.end;
+    if comptime!(causal) {
+        stop = min(block.end, block.first + rows);
+    }
+    stop
+}
+
+/// The query heads that read the cube's key/value head.
+#[derive(CubeType)]
+pub(super) struct QueryGroup {
+    /// Numbers of query heads and of key/value heads.
+    pub(super) h: usize,
+    pub(super) g: usize,
+    /// The key/value head.
+    pub(super) kv: usize,
+    /// Query heads per key/value head.
+    pub(super) size: usize,
+}
+
+/// The cube's tile of keys and values of one key/value head: the query heads that read it, the
+/// location of the first of them, and the rows.
+#[cube]
+pub(super) fn key_tile(
+    blocks: &[u32],
+    params: &HeadParams,
+    #[comptime] columns: usize,
+) -> (QueryGroup, Heads, Block) {
+    let h = params.h as usize;
+    let g = params.g as usize;
+    let kv = CUBE_POS_Y as usize;
+    let size = h / g;
+    let fixed = heads(h, g, kv * size, columns);
+    let block = own_block(blocks);
+    (QueryGroup { h, g, kv, size }, fixed, block)
+}
+
 /// Copies the rows of a head starting at `first`, multiplied by `factor`; rows from `last` on are
 /// zeros.
 #[cube]
-pub(super) fn load<T: Float, N: Size>(
+pub(super) fn load_scaled<T: Float, N: Size>(
     from: &[Vector<T, N>],
     head: &Head,
     first: usize,
@@ -153,6 +245,19 @@ pub(super) fn load<T: Float, N: Size>(
         to[row * comptime!(tiles.pitch()) + column] = value * factor;
         i += comptime!(SQUARE as usize);
     }
+}
+
+/// [`load_scaled`] for the cube's own tile.
+#[cube]
+pub(super) fn load_own<T: Float, N: Size>(
+    from: &[Vector<T, N>],
+    head: &Head,
+    block: &Block,
+    factor: f32,
+    to: &mut Shared<[Vector<f32, N>]>,
+    #[comptime] tiles: Tiles,
+) {
+    load_scaled::<T, N>(from, head, block.first, block.last, factor, to, tiles);
 }
 
 /// The unit's part of the result of [`add_products`], initialised to zero.

@@ -5,8 +5,8 @@ use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use super::tiles::{
-    ALIGNMENT, FRAGMENT, FRAGMENT_VECTORS, KernelSizes, Part, UNITS, VECTOR, apply_dropout,
-    fragment, pitch, zero_sums,
+    ALIGNMENT, FRAGMENT, FRAGMENT_VECTORS, KernelSizes, Part, TileExtent, UNITS, VECTOR,
+    apply_dropout, fragment, pitch, zero_sums,
 };
 
 /// Rows per cube; four units share a row.
@@ -297,6 +297,14 @@ fn multiply<T: Float, N: Size, W: Size>(
 ) {
     let low_pitch = comptime!(pitch(sizes.ranks()));
     let factor_pitch = comptime!(factor_pitch(sizes, product));
+    let low_extent = comptime!(TileExtent {
+        pitch: low_pitch,
+        size: ROWS * low_pitch
+    });
+    let factor_extent = comptime!(TileExtent {
+        pitch: factor_pitch,
+        size: factor_tile_vectors(sizes, product)
+    });
     let warp = UNIT_POS as usize / 32;
     let row = warp / 2 * FRAGMENT;
     let sums = zero_sums(OWN_FRAGMENTS);
@@ -307,8 +315,7 @@ fn multiply<T: Float, N: Size, W: Size>(
             row * low_pitch + comptime!(depth * FRAGMENT_VECTORS),
             MatrixIdent::A,
             MatrixLayout::RowMajor,
-            low_pitch,
-            comptime!(ROWS * low_pitch),
+            low_extent,
         );
         #[unroll]
         for i in 0..OWN_FRAGMENTS {
@@ -321,14 +328,7 @@ fn multiply<T: Float, N: Size, W: Size>(
                     + comptime!(depth * FRAGMENT_VECTORS);
                 (start, MatrixLayout::ColMajor)
             };
-            let right = fragment::<T, N>(
-                factors,
-                start,
-                MatrixIdent::B,
-                layout,
-                factor_pitch,
-                comptime!(factor_tile_vectors(sizes, product)),
-            );
+            let right = fragment::<T, N>(factors, start, MatrixIdent::B, layout, factor_extent);
             cmma::execute(&left, &right, sums.index(i), sums.index(i));
         }
     }

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::tiles::{
     ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, KernelSizes, Part,
-    Rows, SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, fragment, pitch, select_part, store,
-    store_tile, zero_sums,
+    Rows, SUM_REGISTERS, TileExtent, UNITS, VECTOR, VECTOR_REGISTERS, fragment, pitch, select_part,
+    store, store_tile, zero_sums,
 };
 
 /// Columns per cube.
@@ -44,6 +44,15 @@ pub(super) fn registers(sizes: KernelSizes) -> usize {
     VECTOR_REGISTERS * vectors.div_ceil(UNITS) + SUM_REGISTERS * sizes.parts * sizes.fragments
 }
 
+/// Shared memory of a cube.
+#[derive(CubeType)]
+struct SharedTiles<T: Float, N: Size> {
+    tile: Shared<[Vector<T, N>]>,
+    low_tile: Shared<[Vector<T, N>]>,
+    /// One fragment per warp.
+    scratch: Shared<[f32]>,
+}
+
 /// Writes the gradients of A, `[r, in]`, `d_lowsᵀ drop(x)`, and of B, `[out, r]`, `dyᵀ lows`, to
 /// `gradients`.
 ///
@@ -67,16 +76,17 @@ pub(super) fn lora_factor_gradients<T: Float, N: Size>(
     #[comptime] sizes: KernelSizes,
     #[define(T)] _dtype: ElemType,
 ) {
-    let mut tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!(sizes.copies() * tile_vectors(sizes)),
-        ALIGNMENT,
-    );
-    let mut low_tile = Shared::<[Vector<T, N>]>::new_aligned_slice(
-        comptime!(low_tile_vectors(sizes, sizes.parts)),
-        ALIGNMENT,
-    );
-    let mut scratch =
-        Shared::<[f32]>::new_aligned_slice(comptime!(8 * FRAGMENT_NUMBERS), ALIGNMENT);
+    let mut memory = SharedTiles::<T, N> {
+        tile: Shared::<[Vector<T, N>]>::new_aligned_slice(
+            comptime!(sizes.copies() * tile_vectors(sizes)),
+            ALIGNMENT,
+        ),
+        low_tile: Shared::<[Vector<T, N>]>::new_aligned_slice(
+            comptime!(low_tile_vectors(sizes, sizes.parts)),
+            ALIGNMENT,
+        ),
+        scratch: Shared::<[f32]>::new_aligned_slice(comptime!(8 * FRAGMENT_NUMBERS), ALIGNMENT),
+    };
     if CUBE_POS_X < input_cubes {
         let first = CUBE_POS_X as usize * COLUMN_VECTORS;
         block::<T, N>(
@@ -87,9 +97,7 @@ pub(super) fn lora_factor_gradients<T: Float, N: Size>(
             &inputs,
             first,
             rows as usize,
-            &mut tile,
-            &mut low_tile,
-            &mut scratch,
+            &mut memory,
             gradients,
             sizes,
             true,
@@ -117,9 +125,7 @@ pub(super) fn lora_factor_gradients<T: Float, N: Size>(
             &own,
             first,
             rows as usize,
-            &mut tile,
-            &mut low_tile,
-            &mut scratch,
+            &mut memory,
             gradients,
             sizes,
             false,
@@ -139,9 +145,7 @@ fn block<T: Float, N: Size>(
     // First vector of the block, relative to the start of the part.
     first: usize,
     rows: usize,
-    tile: &mut Shared<[Vector<T, N>]>,
-    low_tile: &mut Shared<[Vector<T, N>]>,
-    scratch: &mut Shared<[f32]>,
+    memory: &mut SharedTiles<T, N>,
     gradients: &mut [f32],
     #[comptime] sizes: KernelSizes,
     // Whether the columns are inputs of all adapters, or outputs of one adapter.
@@ -178,7 +182,7 @@ fn block<T: Float, N: Size>(
             store_tile::<T, N>(
                 &next_vectors,
                 parts,
-                tile,
+                &mut memory.tile,
                 token,
                 first,
                 tile_rows,
@@ -189,7 +193,7 @@ fn block<T: Float, N: Size>(
             for v in 0..own_lows {
                 let i = unit + comptime!(v * UNITS);
                 if i < comptime!(sizes.gradient_rows * lane_vectors) {
-                    low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = next_lows[v];
+                    memory.low_tile[i / lane_vectors * low_pitch + i % lane_vectors] = next_lows[v];
                 }
             }
             sync_cube();
@@ -219,13 +223,21 @@ fn block<T: Float, N: Size>(
             }
         }
         if is_read {
-            add_tile::<T, N>(&*tile, &*low_tile, &sums, sizes, for_inputs);
+            add_tile::<T, N>(&memory.tile, &memory.low_tile, &sums, sizes, for_inputs);
         }
         is_read = top < rows;
         top += sizes.gradient_rows;
     }
 
-    write(&sums, parts, first, scratch, gradients, sizes, for_inputs);
+    write(
+        &sums,
+        parts,
+        first,
+        &mut memory.scratch,
+        gradients,
+        sizes,
+        for_inputs,
+    );
 }
 
 /// Writes the warps' sums as rows of A or of B.
@@ -300,8 +312,15 @@ fn add_tile<T: Float, N: Size>(
 ) {
     let lanes = comptime!(if for_inputs { sizes.parts } else { 1 });
     let low_pitch = comptime!(pitch(lanes * sizes.ranks()));
-    let tile_size = comptime!((if for_inputs { sizes.copies() } else { 1 }) * tile_vectors(sizes));
-    let low_size = comptime!(low_tile_vectors(sizes, lanes));
+    let copies = comptime!(if for_inputs { sizes.copies() } else { 1 });
+    let tile_extent = comptime!(TileExtent {
+        pitch: TILE_PITCH,
+        size: copies * tile_vectors(sizes)
+    });
+    let low_extent = comptime!(TileExtent {
+        pitch: low_pitch,
+        size: low_tile_vectors(sizes, lanes)
+    });
     let warp = UNIT_POS as usize / 32;
     let column = warp % COLUMN_FRAGMENTS * FRAGMENT_VECTORS;
     let half = warp / COLUMN_FRAGMENTS;
@@ -323,16 +342,14 @@ fn add_tile<T: Float, N: Size>(
                         lows_start,
                         MatrixIdent::A,
                         MatrixLayout::ColMajor,
-                        low_pitch,
-                        low_size,
+                        low_extent,
                     );
                     let right = fragment::<T, N>(
                         tile,
                         tile_start,
                         MatrixIdent::B,
                         MatrixLayout::RowMajor,
-                        TILE_PITCH,
-                        tile_size,
+                        tile_extent,
                     );
                     cmma::execute(&left, &right, sum, sum);
                 } else {
@@ -341,16 +358,14 @@ fn add_tile<T: Float, N: Size>(
                         tile_start,
                         MatrixIdent::A,
                         MatrixLayout::ColMajor,
-                        TILE_PITCH,
-                        tile_size,
+                        tile_extent,
                     );
                     let right = fragment::<T, N>(
                         lows,
                         lows_start,
                         MatrixIdent::B,
                         MatrixLayout::RowMajor,
-                        low_pitch,
-                        low_size,
+                        low_extent,
                     );
                     cmma::execute(&left, &right, sum, sum);
                 }

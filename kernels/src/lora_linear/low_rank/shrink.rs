@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::tiles::{
     ALIGNMENT, FRAGMENT, FRAGMENT_NUMBERS, FRAGMENT_PITCH, FRAGMENT_VECTORS, KernelSizes, Part,
-    Rows, SUM_REGISTERS, UNITS, VECTOR, VECTOR_REGISTERS, fragment, pitch, select_part, store,
-    store_tile, zero_sums,
+    Rows, SUM_REGISTERS, TileExtent, UNITS, VECTOR, VECTOR_REGISTERS, fragment, pitch, select_part,
+    store, store_tile, zero_sums,
 };
 
 /// Units per row.
@@ -386,9 +386,15 @@ fn add_tile<T: Float, N: Size>(
     let warp = UNIT_POS as usize / 32;
     let tile_pitch = comptime!(pitch(sizes.columns));
     let copy_size = comptime!(sizes.rows * pitch(sizes.columns));
-    let tile_size = comptime!(side.copies(sizes) * copy_size);
+    let tile_extent = comptime!(TileExtent {
+        pitch: tile_pitch,
+        size: side.copies(sizes) * copy_size
+    });
     let factor_pitch = comptime!(side.pitch(sizes));
-    let factor_size = comptime!(side.factors(sizes));
+    let factor_extent = comptime!(TileExtent {
+        pitch: factor_pitch,
+        size: side.factors(sizes)
+    });
     let splits = comptime!(splits(sizes));
     let row = warp / splits * FRAGMENT;
     #[unroll]
@@ -405,8 +411,7 @@ fn add_tile<T: Float, N: Size>(
                 comptime!(copy * copy_size) + row * tile_pitch + depth * FRAGMENT_VECTORS,
                 MatrixIdent::A,
                 MatrixLayout::RowMajor,
-                tile_pitch,
-                tile_size,
+                tile_extent,
             );
             #[unroll]
             for i in 0..comptime!(sizes.fragments) {
@@ -419,14 +424,7 @@ fn add_tile<T: Float, N: Size>(
                         + comptime!(i * FRAGMENT_VECTORS);
                     (start, MatrixLayout::RowMajor)
                 };
-                let right = fragment::<T, N>(
-                    factors,
-                    start,
-                    MatrixIdent::B,
-                    layout,
-                    factor_pitch,
-                    factor_size,
-                );
+                let right = fragment::<T, N>(factors, start, MatrixIdent::B, layout, factor_extent);
                 let sum = sums.index(comptime!(lane * sizes.fragments + i));
                 cmma::execute(&left, &right, sum, sum);
             }

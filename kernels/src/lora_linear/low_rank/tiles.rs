@@ -141,6 +141,13 @@ pub(super) fn zero_sums(#[comptime] count: usize) -> Sequence<Matrix<f32>> {
     sums
 }
 
+/// Row stride and size of a tile in shared memory, in vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct TileExtent {
+    pub(super) pitch: usize,
+    pub(super) size: usize,
+}
+
 /// The fragment of a tile that starts at vector `start`; `ident` is the side of the product.
 #[cube]
 pub(super) fn fragment<T: Float, N: Size>(
@@ -148,9 +155,7 @@ pub(super) fn fragment<T: Float, N: Size>(
     start: usize,
     #[comptime] ident: MatrixIdent,
     #[comptime] layout: MatrixLayout,
-    // Row stride and tile size, in vectors.
-    #[comptime] pitch: usize,
-    #[comptime] size: usize,
+    #[comptime] extent: TileExtent,
 ) -> Matrix<Vector<T, N>> {
     Matrix::<Vector<T, N>>::from_slice(
         ident,
@@ -158,8 +163,8 @@ pub(super) fn fragment<T: Float, N: Size>(
         FRAGMENT,
         FRAGMENT,
         layout,
-        &tile[start..size],
-        comptime!((pitch * VECTOR) as u32),
+        &tile[start..extent.size],
+        comptime!((extent.pitch * VECTOR) as u32),
     )
 }
 
