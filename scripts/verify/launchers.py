@@ -20,7 +20,9 @@ from pathlib import Path
 MODEL = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "tiny_chat_model"
 STEPS = 6
 # Longer than any run here, even on a busy machine.
-PATIENCE = 300
+PATIENCE = 150
+# After a failure, other hosts may wait ten minutes for a rank that never comes.
+NOTICE = 20
 # The reference, and what every launcher must reproduce.
 ALONE = "alone"
 LAST = f"checkpoint-{STEPS:06}"
@@ -214,18 +216,26 @@ def run(program: str, folder: Path, name: str, hosts: list[HostCommand]) -> str 
                 )  # fmt: skip
             processes.append((process, output))
         deadline = time.monotonic() + PATIENCE
-        for process, output in processes:
-            try:
-                status = process.wait(max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                return f"no end after {PATIENCE} s\n{tail(output)}"
-            if status != 0:
-                return f"exit status {status}\n{tail(output)}"
+        error = None
+        while any(process.poll() is None for process, _ in processes):
+            if time.monotonic() > deadline:
+                outputs = "\n".join(tail(output) for _, output in processes)
+                return error or f"no end after {PATIENCE} s\n{outputs}"
+            if error is None and (error := first_error(processes)):
+                deadline = min(deadline, time.monotonic() + NOTICE)
+            time.sleep(0.1)
+        return error or first_error(processes)
     finally:
         for process, _ in processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def first_error(processes: list[tuple[subprocess.Popen, Path]]) -> str | None:
+    for process, output in processes:
+        if process.returncode not in (None, 0):
+            return f"exit status {process.returncode}\n{tail(output)}"
     return None
 
 
