@@ -19,9 +19,9 @@ from pathlib import Path
 
 MODEL = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "tiny_chat_model"
 STEPS = 6
-# Longer than any run here, even on a busy machine.
+# Seconds; longer than any run here, even on a busy machine.
 PATIENCE = 150
-# After a failure, other hosts may wait ten minutes for a rank that never comes.
+# Seconds after a failure; other hosts may wait ten minutes for a rank that never comes.
 NOTICE = 20
 # The reference, and what every launcher must reproduce.
 ALONE = "alone"
@@ -208,7 +208,8 @@ def run(program: str, folder: Path, name: str, hosts: list[HostCommand]) -> str 
                 for file in ("train.jsonl", "config.toml"):
                     shutil.copy(folder / file, work)
             output = folder / f"{name}-{i}.log"
-            command = [*host.before, program, "train", "config.toml", "--set", f'train.output_dir="{name}"', *host.after]
+            train = [program, "train", "config.toml", "--set", f'train.output_dir="{name}"']
+            command = [*host.before, *train, *host.after]
             with output.open("wb") as log:
                 process = subprocess.Popen(
                     command, cwd=work, env=environment(host.variables), stdin=subprocess.DEVNULL,
