@@ -1,4 +1,4 @@
-"""Sections of docs/verification.md that scripts generate, each between its script's two markers."""
+"""Sections of benchmarks/verification.md that scripts generate, each between its script's two markers."""
 
 from pathlib import Path
 

@@ -13,7 +13,9 @@ const PAGES: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "benchmarks/verification.md",
     "docs/README.md",
+    "docs/cluster.md",
     "docs/commands.md",
     "docs/config.md",
     "docs/constrained.md",
@@ -33,7 +35,6 @@ const PAGES: &[&str] = &[
     "docs/serving.md",
     "docs/supervision.md",
     "docs/tutorial.md",
-    "docs/verification.md",
 ];
 
 fn read(path: &str) -> String {

@@ -229,7 +229,7 @@ def verified(arguments, name: str, folder: Path) -> list:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"one or more of {', '.join(SHAPES)}; all by default")
-    parser.add_argument("--record", action="store_true", help="write the table into docs/verification.md")
+    parser.add_argument("--record", action="store_true", help="write the table into benchmarks/verification.md")
     parser.add_argument("--keep", type=Path, help="folder for the models and exports of each shape; removed by default")
     parser.add_argument("--tooltune", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--llama-cpp-python", type=Path, required=True, help=argparse.SUPPRESS)
@@ -272,7 +272,7 @@ def main() -> int:
             "Merged folders also load with the config fields, special tokens, stop tokens and chat tokens of the original model.\n\n"
             + "\n".join(rows)
         )
-        record(ROOT / "docs/verification.md", "scripts/verify/families", "Every family", text)
+        record(ROOT / "benchmarks/verification.md", "scripts/verify/families", "Every family", text)
     return 0
 
 

@@ -253,7 +253,7 @@ def main() -> int:
     parser.add_argument("--chats", type=Path, help='JSON list of {"messages", "ids"}: chats with their token ids in training')
     default = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/tooltune"
     parser.add_argument("--tooltune", type=Path, default=default, help=f"the program ({default})")
-    parser.add_argument("--record", action="store_true", help="write the result for the tiny models into docs/verification.md")
+    parser.add_argument("--record", action="store_true", help="write the result for the tiny models into benchmarks/verification.md")
     arguments = parser.parse_args()
     arguments.tooltune = arguments.tooltune.absolute()
     if (arguments.export is None) != (arguments.chats is None):
@@ -275,7 +275,7 @@ def main() -> int:
             "same tokens as in training. So does the prompt of llama.cpp's own template engine, except if its `trim` leaves white "
             f"space outside ASCII. {datetime.date.today().isoformat()}, Go {go}, xllamacpp {importlib.metadata.version('xllamacpp')}."
         )
-        record(ROOT / "docs/verification.md", "scripts/verify/ollama", "Prompts of Ollama", text)
+        record(ROOT / "benchmarks/verification.md", "scripts/verify/ollama", "Prompts of Ollama", text)
     print("verify/ollama: " + ("tokens differ" if wrong else "the prompts of Ollama and llama.cpp have the tokens of training"))
     return 1 if wrong else 0
 

@@ -88,7 +88,7 @@ def read_by_llama_cpp(path: str, texts: list) -> list:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="some names; all by default")
-    parser.add_argument("--record", action="store_true", help="write the table into docs/verification.md")
+    parser.add_argument("--record", action="store_true", help="write the table into benchmarks/verification.md")
     arguments = parser.parse_args()
     vocabulary = json.loads((FIXTURE / "vocabulary.json").read_text())
     fixture = json.loads((FIXTURE / "cases.json").read_text())
@@ -113,7 +113,7 @@ def main() -> int:
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in ("xllamacpp", "gguf"))
     if arguments.record:
         text = f"The same tokens in llama.cpp and in the tokenizers library ({versions}):\n\n" + "\n".join(rows)
-        record(ROOT / "docs/verification.md", "scripts/verify/pre-tokenizers", "Pre-tokenizers in GGUF", text)
+        record(ROOT / "benchmarks/verification.md", "scripts/verify/pre-tokenizers", "Pre-tokenizers in GGUF", text)
     if failed:
         print(f"pre-tokenizers: llama.cpp tokenizes texts without marks differently: {', '.join(sorted(set(failed)))}", file=sys.stderr)
         return 1

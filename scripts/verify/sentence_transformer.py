@@ -51,8 +51,8 @@ def embed(folder: Path, rows: list) -> torch.Tensor:
 
 
 def record(line: str) -> None:
-    """Replaces the line of the same version in docs/verification.md, or appends the line."""
-    path = ROOT / "docs/verification.md"
+    """Replaces the line of the same version in benchmarks/verification.md, or appends the line."""
+    path = ROOT / "benchmarks/verification.md"
     begin, end = "<!-- written by scripts/verify/sentence-transformers -->", "<!-- end of that -->"
     text = path.read_text() if path.exists() else "# Verification\n"
     if begin not in text:

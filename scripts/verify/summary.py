@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns the output of scripts/verify/all into a table of exports and programs, and writes it into docs/verification.md.
+"""Turns the output of scripts/verify/all into a table of exports and programs, and writes it into benchmarks/verification.md.
 
     scripts/verify/summary.py RUN CHECKPOINT BASE OUTPUT
 """
@@ -62,7 +62,7 @@ def main() -> int:
     day = re.search(r"^Adapter `peft` .*(\d{4}-\d\d-\d\d)\.$", printed, re.MULTILINE)[1]
     kind = "a folder" if (ROOT / base).is_dir() else "a GGUF file"
     text = f"Checkpoint {checkpoint}, trained from `{base}`; {day}, {versions}.\n\n" + "\n".join(rows)
-    record(ROOT / "docs/verification.md", f"scripts/verify/all {run}", f"Every export of `{run}`, from {kind}", text)
+    record(ROOT / "benchmarks/verification.md", f"scripts/verify/all {run}", f"Every export of `{run}`, from {kind}", text)
     return 0
 
 

@@ -298,7 +298,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tooltune", required=True)
     parser.add_argument("--only", help="a template, or the beginning of its name")
-    parser.add_argument("--record", action="store_true", help="write the table into docs/verification.md")
+    parser.add_argument("--record", action="store_true", help="write the table into benchmarks/verification.md")
     arguments = parser.parse_args()
     chat_template_utils.datetime = FrozenClock
     work = Path(tempfile.mkdtemp())
@@ -353,7 +353,7 @@ def main():
         for reason, cases in reasons.items():
             kinds[next(beginning for beginning in REFUSALS if reason.startswith(beginning))] += len(cases)
         few = "\n".join(["| refused because | cases |", "|---|---|", *(f"| {kind}… | {n} |" for kind, n in kinds.most_common())])
-        record(ROOT / "docs" / "verification.md", "scripts/verify/templates", "Chat templates of trl", f"{head}\n\n{few}")
+        record(ROOT / "benchmarks" / "verification.md", "scripts/verify/templates", "Chat templates of trl", f"{head}\n\n{few}")
     if not totals["right"]:
         print("no case is right")
     sys.exit(bool(wrong) or not totals["right"])

@@ -56,6 +56,9 @@ impl WrittenFile {
         let error = |e: &dyn std::fmt::Display| RanksError::RanksFile {
             reason: e.to_string(),
         };
+        // The ranks meet before the first run in a directory creates it.
+        std::fs::create_dir_all(directory)
+            .map_err(|e| error(&DiskError::io("create", directory)(e)))?;
         if regular_file::own_file_exists(&path)
             .map_err(|e| error(&format!("{}: {e}", path.display())))?
         {
@@ -131,6 +134,16 @@ mod tests {
         }
         drop(new);
         assert_eq!(RanksFile::read(dir.path()).expect("no file"), None);
+    }
+
+    #[test]
+    fn the_directory_of_a_new_run_is_created() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let run = dir.path().join("runs/new");
+        assert_eq!(RanksFile::read(&run).expect("no folder"), None);
+        drop(WrittenFile::create(&run, content("run")).expect("written"));
+        let left = std::fs::read_dir(&run).expect("the folder").count();
+        assert_eq!(left, 0);
     }
 
     #[test]

@@ -220,7 +220,10 @@ fn candidate(command: &Command) -> Option<Candidate> {
     }
     if begin > 0 {
         let launcher = shorten_line(&words[..begin].join(" "));
-        let line = format!("{launcher}: one device is used, so no launcher is needed");
+        let line = format!(
+            "{launcher}: `tooltune train --ranks N` or a launcher starts N processes; multiply \
+             train.gradient_accumulation_steps by N, because it counts the micro-batches of all"
+        );
         started.left_out.push(line);
     }
     for variable in &command.environment {
