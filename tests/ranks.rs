@@ -347,6 +347,52 @@ fn ranks_that_do_not_belong_together_are_refused_by_name() {
     assert!(output.stderr.contains("WORLD_SIZE"), "{}", output.stderr);
 }
 
+/// Invariant: A rank with other rows or other weights than the first is refused.
+#[test]
+fn ranks_with_other_rows_or_weights_are_refused() {
+    let own_files = || {
+        let workplace = workplace_with(2);
+        workplace.copy_model("model");
+        workplace
+    };
+    let arguments: &[&str] = &["--set", "model.model_name_or_path=\"model\""];
+    let refused = |change: &dyn Fn(&workplace::Workplace), expected: &str| {
+        let workplaces = [own_files(), own_files()];
+        change(&workplaces[1]);
+        let variables = torchrun(free_port());
+        let ranks = [0, 1].map(|rank| {
+            let mut command = train(&workplaces[rank], "run");
+            command.args(arguments).envs(variables(rank));
+            command.spawn().unwrap()
+        });
+        for (status, stderr) in ranks.map(output_of) {
+            assert_ne!(status, Some(0), "{stderr}");
+            assert!(stderr.contains(expected), "{expected}: {stderr}");
+        }
+    };
+    // A digit in place of another one: the row has as many tokens as before.
+    let change_digit = |workplace: &workplace::Workplace| {
+        let rows = workplace.read("train.jsonl");
+        let digit = rows.find(|c: char| c.is_ascii_digit()).expect("a digit");
+        let other = if rows[digit..].starts_with('7') {
+            "8"
+        } else {
+            "7"
+        };
+        let changed = format!("{}{other}{}", &rows[..digit], &rows[digit + 1..]);
+        workplace.write("train.jsonl", changed);
+    };
+    refused(&change_digit, "different examples");
+    let change_weight = |workplace: &workplace::Workplace| {
+        let path = workplace.path("model/model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 2;
+        bytes[last] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    refused(&change_weight, "different weights");
+}
+
 #[test]
 fn a_rank_that_hangs_ends_the_run_with_its_name() {
     let workplace = workplace_with(2);

@@ -308,6 +308,12 @@ pub enum Error {
     /// This process stopped because another one of the run did.
     #[error(transparent)]
     OtherRank(RanksError),
+    /// A signal stopped the processes that this one started.
+    #[error("the ranks have stopped")]
+    RanksStopped {
+        /// The exit status for this process.
+        exit_code: u8,
+    },
     /// One of the processes that this one started failed; it has printed why.
     #[error("rank {rank} failed: {how}")]
     RankFailed {
@@ -470,7 +476,9 @@ impl Error {
             Self::Ranks(
                 RanksError::Lost { .. } | RanksError::Silent { .. } | RanksError::Stalled { .. },
             ) => 75,
-            Self::LeaderStopped { exit_code } | Self::RankFailed { exit_code, .. } => *exit_code,
+            Self::LeaderStopped { exit_code }
+            | Self::RanksStopped { exit_code }
+            | Self::RankFailed { exit_code, .. } => *exit_code,
             Self::OtherRank(_) => u8::try_from(OTHER_RANK_STATUS).unwrap_or(1),
             Self::ReaderGone => 0,
             Self::Pipeline(error) => pipeline_exit_code(error),

@@ -114,7 +114,7 @@ pub enum RanksError {
     },
 
     /// A value that must be equal on all ranks differs.
-    #[error("{name} differs: rank {rank} on {host} has {value}, the leader has {leader}; {advice}", advice = advice(name))]
+    #[error("different {name}: rank {rank} on {host} has {value}, the leader has {leader}; {advice}", advice = advice(name))]
     Differs {
         /// The value's name, such as "config" or "weights".
         name: String,

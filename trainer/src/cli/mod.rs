@@ -284,7 +284,7 @@ pub struct TrainArgs {
     )]
     pub profile: u64,
     /// Train with this many processes of this host, which divide the micro-batches of each step; auto:
-    /// one per GPU, or what the launcher says. torchrun, srun and mpiexec need no option.
+    /// one per GPU, or the number that the environment sets. torchrun, srun and mpiexec need no option.
     #[arg(long, value_name = "N|auto")]
     pub ranks: Option<RequestedRanks>,
 }

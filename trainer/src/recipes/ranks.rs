@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::optim::backward::Watch;
 
-/// What the leader asks of the other processes.
+/// An order of the leader to the other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Compute the step number `step`, which begins at `cursor`.

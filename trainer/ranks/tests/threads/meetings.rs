@@ -24,11 +24,14 @@ fn every_wrong_hello_is_refused_by_name() {
     let wrong: [WrongHello; 8] = [
         (
             |_, identity| identity.version = "0.0.9".to_owned(),
-            ["program version differs", "has 0.0.9, the leader has 0.1.0"],
+            [
+                "different program version",
+                "has 0.0.9, the leader has 0.1.0",
+            ],
         ),
         (
             |launch, _| launch.world_size = 3,
-            ["world size differs", "has 3, the leader has 2"],
+            ["different world size", "has 3, the leader has 2"],
         ),
         (
             |launch, _| {
@@ -40,13 +43,13 @@ fn every_wrong_hello_is_refused_by_name() {
             |_, identity| {
                 identity.digests.insert("config".to_owned(), "b".to_owned());
             },
-            ["config differs", "has b, the leader has a"],
+            ["different config", "has b, the leader has a"],
         ),
         (
             |_, identity| {
                 identity.digests.remove("weights");
             },
-            ["weights differs", "has none, the leader has w"],
+            ["different weights", "has none, the leader has w"],
         ),
         (
             |_, identity| {
@@ -54,7 +57,7 @@ fn every_wrong_hello_is_refused_by_name() {
                     .digests
                     .insert("device".to_owned(), "H100".to_owned());
             },
-            ["device differs", "has H100, the leader has none"],
+            ["different device", "has H100, the leader has none"],
         ),
         (
             |_, identity| {
@@ -64,7 +67,7 @@ fn every_wrong_hello_is_refused_by_name() {
         ),
         (
             |_, identity| identity.version = "\u{1b}[2J\n".to_owned(),
-            ["program version differs", "has ?[2J?"],
+            ["different program version", "has ?[2J?"],
         ),
     ];
     for (change, expected) in wrong {

@@ -1,8 +1,12 @@
 //! Runs `train` in several processes: their meeting, what each of them prepares, and how they end.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 
+use tooltune_disk::regular_file;
 use tooltune_ranks::launcher::Variables;
+use tooltune_ranks::local::STOPPED_STATUS;
 use tooltune_ranks::{Identity, Launch, Node, Ranks, RequestedRanks, Role, Settings, local};
 use tooltune_terminal as progress;
 
@@ -91,8 +95,13 @@ pub(super) fn start(node: &Node) -> Result<(), Error> {
     let _interrupt = Interrupt::begin();
     let print = |rank: usize, line: &str| progress::print(&format!("rank {rank}: {line}"));
     let ended = local::start(node, &command, print)?;
+    // What a rank exits with after a signal.
+    let is_stopped = [STOPPED_STATUS, 130, 143].contains(&ended.status);
     match ended.failed {
         None => Ok(()),
+        Some(_) if is_stopped => Err(Error::RanksStopped {
+            exit_code: u8::try_from(ended.status).unwrap_or(1),
+        }),
         Some(failed) => Err(Error::RankFailed {
             rank: failed.rank,
             how: failed.how,
@@ -176,30 +185,41 @@ pub(super) fn compare_inputs(ranks: &mut Ranks, training: &Training) -> Result<(
     if ranks.world_size() == 1 {
         return Ok(());
     }
-    let mut examples = 0;
-    for length in training.examples.lengths() {
-        examples = crc32c::crc32c_append(examples, &length.n_tokens.to_le_bytes());
-        examples = crc32c::crc32c_append(examples, &length.n_trained_tokens.to_le_bytes());
-    }
-    let files = &training.base.files.weights;
-    let mut names: Vec<&str> = files.names().collect();
-    names.sort_unstable();
-    let mut weights = 0;
-    for name in names {
-        let shape = files.shape(name).unwrap_or_default();
-        let stored_as = files.stored_as(name).unwrap_or_default();
-        let description = format!("{name} {shape:?} {stored_as}");
-        weights = crc32c::crc32c_append(weights, description.as_bytes());
-        // Norms differ between trained models, and are quick to read.
-        if shape.len() == 1 {
-            for value in files.read_f32(name)?.values {
-                weights = crc32c::crc32c_append(weights, &value.to_le_bytes());
-            }
-        }
-    }
+    let examples = training.examples.checksums()?.examples;
+    let weights = sampled_checksum(training.base.files.weights.paths())?;
     let digests = [("examples", examples), ("weights", weights)];
     let digests = digests.map(|(name, digest)| (name.to_owned(), format!("{digest:08x}")));
     Ok(ranks.agree(&BTreeMap::from(digests))?)
+}
+
+/// Bytes of a sample, and of a read.
+const SAMPLE_BYTES: u64 = 1 << 16;
+
+/// Samples of a file; a file with fewer bytes is read completely.
+const N_SAMPLES: u64 = 1 << 10;
+
+/// Checksum of the sizes of files and of samples spread over them, 64 MiB of each at most: the
+/// weights of two trained models differ everywhere.
+fn sampled_checksum<'p>(paths: impl Iterator<Item = &'p Path>) -> Result<u32, Error> {
+    let mut sum = 0;
+    let mut buffer = vec![0; SAMPLE_BYTES as usize];
+    for path in paths {
+        let read = |error| Error::io(path, "read")(error);
+        let mut file = regular_file::open(path).map_err(read)?;
+        let size = file.metadata().map_err(read)?.len();
+        sum = crc32c::crc32c_append(sum, &size.to_le_bytes());
+        let last = size.saturating_sub(SAMPLE_BYTES);
+        let n_samples = size.div_ceil(SAMPLE_BYTES).min(N_SAMPLES);
+        for sample in 0..n_samples {
+            let start = u128::from(last) * u128::from(sample) / u128::from(n_samples.max(2) - 1);
+            let start = u64::try_from(start).unwrap_or(last);
+            file.seek(SeekFrom::Start(start)).map_err(read)?;
+            let n = usize::try_from(size - start).map_or(buffer.len(), |n| n.min(buffer.len()));
+            file.read_exact(&mut buffer[..n]).map_err(read)?;
+            sum = crc32c::crc32c_append(sum, &buffer[..n]);
+        }
+    }
+    Ok(sum)
 }
 
 /// Runs this rank as a follower until the leader ends the run.
