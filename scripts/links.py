@@ -1,5 +1,5 @@
 """Follows every relative link of the tracked Markdown files, to the file and to the heading. Also checks that
-the code paths on the pages about the project exist."""
+the code paths and functions on the pages about the project exist."""
 
 import functools
 import pathlib
@@ -16,6 +16,8 @@ REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 #: Paths in code spans; a word in capitals, such as NAME, is left to the reader.
 PATH = re.compile(r"`((?:checkpoints|configs|data|docs|kernels|scripts|tests|trainer)/[\w./-]+)`")
+#: Names of functions in code spans, such as tests, by their many words.
+FUNCTION = re.compile(r"`([a-z0-9]+(?:_[a-z0-9]+){4,})`")
 PLACEHOLDER = re.compile(r"[A-Z]{3}")
 PROJECT = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
@@ -62,6 +64,13 @@ def fault(page, link):
     return None
 
 
+@functools.cache
+def functions():
+    """The names of all functions in Rust files."""
+    found = subprocess.run(["git", "grep", "-hoE", r"\bfn [a-z0-9_]+", "--", "*.rs"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line.removeprefix("fn ") for line in found.stdout.splitlines()}
+
+
 def main():
     listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     n_links, faults = 0, []
@@ -73,6 +82,9 @@ def main():
             for path in PATH.findall(line) if name in PROJECT else []:
                 if not PLACEHOLDER.search(path) and not (ROOT / path).exists():
                     faults.append(f"{name}:{number}: {path} does not exist")
+            for function in FUNCTION.findall(line) if name in PROJECT else []:
+                if function not in functions():
+                    faults.append(f"{name}:{number}: no function is called {function}")
             line = CODE.sub("", line)
             for link in LINK.findall(line) + REFERENCE.findall(line):
                 if re.match(r"[a-z][a-z+.-]*:", link):
