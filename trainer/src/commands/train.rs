@@ -200,7 +200,7 @@ fn train_model(
     ranks: &mut Ranks,
 ) -> Result<RunSummary, Error> {
     let inputs = InputTimes::list(config);
-    let working = Working::begin(ranks.pulse(), "preparing rows");
+    let working = Working::begin(ranks, "preparing rows");
     let preparation = prepare_run(config, device)?;
     drop(working);
     ranks::compare_inputs(ranks, &preparation.training)?;

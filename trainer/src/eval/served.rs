@@ -102,8 +102,7 @@ impl ServedJobs<'_> {
 struct Division<'a, 'r> {
     ranks: &'a mut &'r mut Ranks,
     jobs: &'a ServedJobs<'a>,
-    max_new_tokens: usize,
-    batch_size: usize,
+    options: &'a GenerationOptions,
     /// Prompts that no process has yet, the next one last.
     waiting: Vec<usize>,
     /// The prompts of each process that computes.
@@ -146,15 +145,14 @@ impl OtherProcesses for Served<'_> {
         let mut division = Division {
             ranks: &mut ranks,
             jobs,
-            max_new_tokens: options.max_new_tokens,
-            batch_size: options.batch_size.max(1),
+            options,
             waiting: (0..n).rev().collect(),
             outstanding: BTreeMap::new(),
             results: vec![None; n],
             n_tokens: 0,
             is_stopped: false,
         };
-        let completed = division.run(decoder, options, observer);
+        let completed = division.run(decoder, observer);
         if !matches!(completed, Ok(true)) {
             division.cancel()?;
         }
@@ -167,12 +165,8 @@ impl OtherProcesses for Served<'_> {
 
 impl Division<'_, '_> {
     /// Computes until all prompts have results; `false` if the work was stopped.
-    fn run(
-        &mut self,
-        decoder: &Decoder,
-        options: &GenerationOptions,
-        observer: &mut dyn Observer,
-    ) -> Result<bool, Error> {
+    fn run(&mut self, decoder: &Decoder, observer: &mut dyn Observer) -> Result<bool, Error> {
+        let options = self.options;
         for rank in 1..self.ranks.world_size() {
             self.send_portion(rank)?;
         }
@@ -195,7 +189,6 @@ impl Division<'_, '_> {
                 division: &mut *self,
                 own: &own,
                 observer: &mut *observer,
-                n_tokens: 0,
             };
             let generations = complete(decoder, jobs, options, &mut own_observer)?;
             let Some(generations) = generations.filter(|_| !self.is_stopped) else {
@@ -221,7 +214,7 @@ impl Division<'_, '_> {
         let n = self.waiting.len();
         // Small last portions, so that no process waits long for another one.
         let share = n.div_ceil(self.ranks.world_size());
-        let size = share.clamp(1, self.batch_size).min(n);
+        let size = share.clamp(1, self.options.batch_size.max(1)).min(n);
         let mut portion = self.waiting.split_off(n - size);
         portion.reverse();
         portion
@@ -233,7 +226,7 @@ impl Division<'_, '_> {
             return Ok(());
         }
         let request = Request::Complete {
-            max_new_tokens: self.max_new_tokens,
+            max_new_tokens: self.options.max_new_tokens,
             prompts: portion.iter().map(|&i| self.jobs.prompt(i)).collect(),
         };
         self.ranks.send_to(rank, &to_bytes(&request))?;
@@ -294,12 +287,10 @@ struct OwnObserver<'d, 'a, 'r> {
     /// The prompts of the portion.
     own: &'d [usize],
     observer: &'d mut dyn Observer,
-    n_tokens: usize,
 }
 
 impl Observer for OwnObserver<'_, '_, '_> {
     fn progress(&mut self, progress: GenerationProgress) -> bool {
-        self.n_tokens = progress.n_tokens;
         let mut all = self.division.progress(progress.n_tokens);
         all.n_done += progress.n_done;
         !self.division.is_stopped && self.observer.progress(all)

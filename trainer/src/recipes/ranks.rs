@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use tooltune_ranks::{Pulse, Ranks};
+use tooltune_ranks::Ranks;
 use tooltune_rows::batches::{Cursor, StepBatch};
 
 use super::deal::{cost, deal};
@@ -188,20 +188,23 @@ pub(super) fn compare_adapters(learner: &Learner<'_>, ranks: &mut Ranks) -> Resu
 pub struct Working(Arc<AtomicBool>);
 
 impl Working {
-    /// Starts the phase `name`.
-    pub fn begin(pulse: Pulse, name: &str) -> Self {
+    /// Starts the phase `name`. A process that runs alone needs no thread.
+    pub fn begin(ranks: &Ranks, name: &str) -> Self {
+        let pulse = ranks.pulse();
         pulse.phase(name);
         let is_over = Arc::new(AtomicBool::new(false));
-        let seen = is_over.clone();
-        let report = move || {
-            while !seen.load(Ordering::Relaxed) {
-                pulse.progress();
-                std::thread::sleep(Duration::from_secs(1));
-            }
-        };
-        let name = "ranks-progress".to_owned();
-        // Without the thread, only the limit of `ranks.step_seconds` is tighter.
-        let _ = std::thread::Builder::new().name(name).spawn(report);
+        if ranks.world_size() > 1 {
+            let seen = is_over.clone();
+            let report = move || {
+                while !seen.load(Ordering::Relaxed) {
+                    pulse.progress();
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            };
+            let name = "ranks-progress".to_owned();
+            // Without the thread, only the limit of `ranks.step_seconds` is tighter.
+            let _ = std::thread::Builder::new().name(name).spawn(report);
+        }
         Self(is_over)
     }
 }

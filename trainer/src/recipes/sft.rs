@@ -402,7 +402,7 @@ impl<'a> Recipe<'a> for Run<'a> {
         let Some(evaluator) = &self.evaluator else {
             return Ok(None);
         };
-        let _working = Working::begin(self.ranks.pulse(), "evaluation");
+        let _working = Working::begin(self.ranks, "evaluation");
         // Free the pool's memory for activations before generation allocates its caches; both
         // together would be the memory peak of the run.
         pool::release();

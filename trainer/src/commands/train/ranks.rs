@@ -234,7 +234,7 @@ pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), E
         let date = ranks.broadcast(Vec::new())?;
         let date = String::from_utf8(date).unwrap_or_default();
         config.data.template_date = date.parse().ok();
-        let working = Working::begin(ranks.pulse(), "preparing rows");
+        let working = Working::begin(&ranks, "preparing rows");
         let training = prepare_training(&config, device)?;
         drop(working);
         compare_inputs(&mut ranks, &training)?;

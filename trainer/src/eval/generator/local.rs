@@ -150,12 +150,16 @@ impl LocalGenerator<'_> {
             ..self.options.clone()
         };
         let ids: Vec<Vec<u32>> = prompts.iter().map(|one| one.ids.clone()).collect();
-        let constraints: Vec<_> = prompts
+        let grammars: Vec<_> = prompts
             .iter()
             .map(|one| match one.prompt.constraint {
-                Some(TextConstraint::Grammar(grammar)) => grammar.constraint(one.rewritten),
+                Some(TextConstraint::Grammar(grammar)) => Some((&**grammar, one.rewritten)),
                 _ => None,
             })
+            .collect();
+        let constraints: Vec<_> = grammars
+            .iter()
+            .map(|grammar| grammar.and_then(|(grammar, rewritten)| grammar.constraint(rewritten)))
             .collect();
         let streams: Vec<u64> = prompts.iter().map(|one| one.stream as u64).collect();
         let jobs = Jobs {
@@ -166,13 +170,6 @@ impl LocalGenerator<'_> {
         };
         let generations = match self.served {
             Some(served) if observer.streamed.is_none() => {
-                let grammars: Vec<_> = prompts
-                    .iter()
-                    .map(|one| match one.prompt.constraint {
-                        Some(TextConstraint::Grammar(grammar)) => Some((&**grammar, one.rewritten)),
-                        _ => None,
-                    })
-                    .collect();
                 let jobs = ServedJobs {
                     jobs,
                     grammars: &grammars,
