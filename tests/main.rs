@@ -35,6 +35,7 @@ mod presets;
 mod profiles;
 mod prompts;
 mod ranks;
+mod ranks_evaluation;
 mod recipes;
 mod recordings;
 mod repeated_settings;
