@@ -36,6 +36,7 @@ mod profiles;
 mod prompts;
 mod ranks;
 mod ranks_evaluation;
+mod ranks_retriever;
 mod recipes;
 mod recordings;
 mod repeated_settings;

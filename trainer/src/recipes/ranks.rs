@@ -16,6 +16,7 @@ use tooltune_rows::batches::{Cursor, StepBatch};
 
 use super::deal::{cost, deal};
 use super::learner::{Learner, supervised};
+use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::optim::backward::Watch;
@@ -25,9 +26,11 @@ use crate::optim::backward::Watch;
 pub(super) enum Order {
     /// Compute the step number `step`, which begins at `cursor`.
     Step { step: u64, cursor: Cursor },
-    /// Compare the adapters of all processes.
+    /// Compute the next step of the retriever.
+    RetrieverStep,
+    /// Compare the weights of all processes.
     Compare,
-    /// Complete prompts of an evaluation.
+    /// Compute a share of an evaluation.
     Serve,
     /// End with this exit status.
     End { exit_code: u8 },
@@ -168,18 +171,41 @@ pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<
     learner.set_values(&values, u64::from_le_bytes(*step))
 }
 
-/// Compares the adapters of all processes by a checksum.
+/// Compares adapter and retriever of all processes.
 ///
 /// # Errors
 ///
-/// A process has another adapter than the leader; the error names it.
-pub(super) fn compare_adapters(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+/// As [`compare`].
+pub(super) fn compare_weights(
+    learner: &Learner<'_>,
+    retriever: Option<&Tensor<1>>,
+    ranks: &mut Ranks,
+) -> Result<(), Error> {
+    let mut weights = vec![("adapter", &learner.adapters.flat)];
+    weights.extend(retriever.map(|parameters| ("retriever", parameters)));
+    compare(&weights, ranks)
+}
+
+/// Compares named weights of all processes by checksums.
+///
+/// # Errors
+///
+/// A process has other weights than the leader; the error names them and the process.
+pub(super) fn compare(weights: &[(&str, &Tensor<1>)], ranks: &mut Ranks) -> Result<(), Error> {
     if ranks.world_size() == 1 {
         return Ok(());
     }
-    let data = learner.adapters.flat.to_data();
-    let sum = format!("{:08x}", crc32c::crc32c(data.as_bytes()));
-    Ok(ranks.agree(&BTreeMap::from([("adapter".to_owned(), sum)]))?)
+    let sums = weights.iter().map(|(name, weights)| {
+        let sum = crc32c::crc32c(weights.to_data().as_bytes());
+        ((*name).to_owned(), format!("{sum:08x}"))
+    });
+    Ok(ranks.agree(&sums.collect())?)
+}
+
+/// Whether several processes divide the steps of the retriever that the config trains.
+pub fn divides_retriever(config: &Config) -> bool {
+    let retriever = config.trained_retriever();
+    retriever.is_some_and(|retriever| retriever.mini_batch_size.is_some())
 }
 
 /// While this value lives, a thread reports progress, for work that only this rank does and that
