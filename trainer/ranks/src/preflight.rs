@@ -46,7 +46,7 @@ impl Pair {
 /// The time of one operation of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timed {
-    /// Bytes of the summed values on each rank, or of the gathered messages of all ranks together.
+    /// Bytes of the summed values on each rank, or of the gathered messages of all other ranks together.
     pub bytes: usize,
     /// Median time until all ranks are done.
     pub time: Duration,
@@ -133,12 +133,14 @@ pub fn measure(ranks: &mut Ranks, bytes: &[usize]) -> Result<Option<Preflight>> 
         let time = measure_sums(ranks, bytes)?;
         sums.push(Timed { bytes, time });
         ranks.pulse().phase(&format!("gathering {bytes} bytes"));
-        let share = (bytes / ranks.world_size()).max(1);
-        let message = vec![0; share];
+        // The message of rank 0 stays where it is.
+        let n_senders = ranks.world_size() - 1;
+        let share = (bytes / n_senders).max(1);
+        let message = vec![0; if ranks.is_leader() { 0 } else { share }];
         let time = repeat(ranks, repetitions(bytes), |ranks| {
             ranks.gather(&message).map(drop)
         })?;
-        let bytes = share * ranks.world_size();
+        let bytes = share * n_senders;
         gathers.push(Timed { bytes, time });
     }
     Ok(ranks.is_leader().then_some(Preflight {

@@ -147,28 +147,11 @@ fn print_measured(
     let name = |rank: usize| format!("rank {rank} on {}", ranks.hosts()[rank]);
     let mut table = plain_table();
     if let Some(pair) = measured.most_distant() {
-        let time = format!(
-            "{}, at most {}",
-            in_units(pair.round_trip),
-            in_units(pair.longest)
-        );
-        table.add_row([
-            "round trip",
-            "",
-            &time,
-            &format!("longest to {}", name(pair.rank)),
-        ]);
-    }
-    if let Some(pair) = measured.slowest() {
-        let rates = format!(
-            "{} there, {} back",
-            in_gigabytes(pair.to_rank),
-            in_gigabytes(pair.from_rank)
-        );
-        table.add_row(["slowest rank", "", &rates, &name(pair.rank)]);
+        let longest = format!("at most {}, to {}", in_units(pair.longest), name(pair.rank));
+        table.add_row(["round trip", "", &in_units(pair.round_trip), &longest]);
     }
     let order = in_units(measured.order);
-    table.add_row(["order and replies", "", &order, "all ranks"]);
+    table.add_row(["order and replies", "", &order, "with all ranks"]);
     let timed = [("sums", &measured.sums), ("messages", &measured.gathers)];
     for (subject, list) in timed {
         for one in list {
@@ -178,6 +161,14 @@ fn print_measured(
         }
     }
     print_line(&table.trim_fmt())?;
+    if let Some(pair) = measured.slowest() {
+        print_line(&format!(
+            "slowest rank: {}, {} from rank 0 and {} to rank 0",
+            name(pair.rank),
+            in_gigabytes(pair.to_rank),
+            in_gigabytes(pair.from_rank)
+        ))?;
+    }
     let own = |sum: &&Timed| Some(sum.bytes as u64) == own_bytes;
     match measured.sums.iter().find(own) {
         Some(sum) => print_line(&format!(
