@@ -31,6 +31,7 @@ mod parity;
 mod pipelines;
 mod planned_memory;
 mod planning;
+mod preflight;
 mod presets;
 mod profiles;
 mod prompts;

@@ -1,6 +1,6 @@
 //! `train`: trains as a config describes, and writes a run directory.
 
-mod ranks;
+pub(super) mod ranks;
 
 use std::path::PathBuf;
 

@@ -47,7 +47,7 @@ fn variables() -> Variables {
 /// # Errors
 ///
 /// That process has ended already.
-pub(super) fn watch_parent() -> Result<(), Error> {
+pub(in super::super) fn watch_parent() -> Result<(), Error> {
     Ok(local::watch_parent(&variables())?)
 }
 
@@ -73,7 +73,7 @@ pub(in super::super) fn threads_of_rank(requested: Option<RequestedRanks>) -> Op
 }
 
 /// The GPU of a rank: the one with its local rank, or the only one that its launcher shows it.
-pub(super) fn device_of_rank(device: config::Device, launch: &Launch) -> config::Device {
+pub(in super::super) fn device_of_rank(device: config::Device, launch: &Launch) -> config::Device {
     match device {
         config::Device::Cuda(0) if launch.local_world_size > 1 && n_gpus() != 1 => {
             config::Device::Cuda(launch.local_rank)
@@ -88,7 +88,7 @@ pub(super) fn device_of_rank(device: config::Device, launch: &Launch) -> config:
 /// # Errors
 ///
 /// A rank cannot be started, or failed.
-pub(super) fn start(node: &Node) -> Result<(), Error> {
+pub(in super::super) fn start(node: &Node) -> Result<(), Error> {
     let command = local::Command {
         program: std::env::current_exe().map_err(Error::io("/proc/self/exe".as_ref(), "read"))?,
         arguments: std::env::args_os().skip(1).collect(),
@@ -117,10 +117,25 @@ pub(super) fn start(node: &Node) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// A rank is missing, or has another program, config or the same GPU.
+/// - The config does not fit the number of ranks.
+/// - A rank is missing, or has another program, config or the same GPU.
 pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
     check_world_size(launch.world_size, config)?;
-    let gpu = match config.device {
+    connect(launch, config.device, Some(config), Settings::default())
+}
+
+/// Meets the other ranks. They must have the same program and config, and different GPUs.
+///
+/// # Errors
+///
+/// A rank is missing, or has another program, config or the same GPU.
+pub(in super::super) fn connect(
+    launch: &Launch,
+    device: config::Device,
+    config: Option<&Config>,
+    settings: Settings,
+) -> Result<Ranks, Error> {
+    let gpu = match device {
         config::Device::Cpu => None,
         config::Device::Cuda(index) => {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
@@ -131,26 +146,31 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
             Some(name.map_or(index.to_string(), |name| name.trim().to_owned()))
         }
     };
+    let digest = config.map(|config| ("config".to_owned(), config.resume_digest()));
     let identity = Identity {
         version: version(),
-        digests: BTreeMap::from([("config".to_owned(), config.resume_digest())]),
+        digests: digest.into_iter().collect(),
         unique: gpu.map(|gpu| ("GPU".to_owned(), gpu)).into_iter().collect(),
     };
     let RanksConfig {
         silence_seconds,
         step_seconds,
-    } = config.ranks;
+    } = config.map_or_else(RanksConfig::default, |config| config.ranks.clone());
     let settings = Settings {
         silence_seconds,
         step_seconds,
-        ..Settings::default()
+        ..settings
     };
-    let directory = Some(config.train.output_dir.as_path());
+    let directory = config.map(|config| config.train.output_dir.as_path());
     Ok(Ranks::meet(launch, &identity, directory, &settings)?)
 }
 
-/// Refuses ranks that a config cannot give work to.
-fn check_world_size(world_size: usize, config: &Config) -> Result<(), Error> {
+/// Checks that a run with this config has work for `world_size` ranks.
+///
+/// # Errors
+///
+/// A step has fewer micro-batches than ranks, or a retriever-only run does not divide its steps.
+pub(in super::super) fn check_world_size(world_size: usize, config: &Config) -> Result<(), Error> {
     if config.model.is_none() {
         if divides_retriever(config) {
             return Ok(());
