@@ -110,12 +110,12 @@ pub(super) fn start(node: &Node) -> Result<(), Error> {
     }
 }
 
-/// Meets the other ranks of the run.
+/// Refuses ranks for a config that cannot use them.
 ///
 /// # Errors
 ///
-/// A rank is missing, or has another program, config or the same GPU.
-pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
+/// The config trains no language model, or a step has fewer micro-batches than ranks.
+pub(in super::super) fn check_world_size(config: &Config, world_size: usize) -> Result<(), Error> {
     if config.model.is_none() {
         return Err(Error::Usage(
             "a retriever without a language model is trained by one process; run the command \
@@ -124,14 +124,24 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
         ));
     }
     let n_parts = config.train.gradient_accumulation_steps;
-    if launch.world_size > n_parts {
+    if world_size > n_parts {
         return Err(Error::Usage(format!(
             "{} ranks, but a step has train.gradient_accumulation_steps = {n_parts} micro-batches, \
              which the ranks divide among themselves; use at most {n_parts} ranks, or raise the \
              setting (it counts the micro-batches of all ranks together)",
-            launch.world_size
+            world_size
         )));
     }
+    Ok(())
+}
+
+/// Meets the other ranks of the run.
+///
+/// # Errors
+///
+/// A rank is missing, or has another program, config or the same GPU.
+pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
+    check_world_size(config, launch.world_size)?;
     let gpu = match config.device {
         config::Device::Cpu => None,
         config::Device::Cuda(index) => {
