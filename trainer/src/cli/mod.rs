@@ -11,6 +11,7 @@ mod structure;
 mod together;
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -256,6 +257,18 @@ pub struct PlanArgs {
     /// needed; every batch is assumed to have the largest possible size.
     #[arg(long, conflicts_with = "probe")]
     pub offline: bool,
+    /// Plan for this many processes (ranks) that divide the micro-batches of each step. Memory is
+    /// then per rank.
+    #[arg(long, value_name = "N")]
+    pub ranks: Option<NonZeroUsize>,
+    /// GB/s between ranks: what each rank sends with NCCL, or what rank 0 sends and receives by TCP.
+    /// By default a rate is assumed and printed.
+    #[arg(long, value_name = "GB/S", requires = "ranks")]
+    pub bandwidth: Option<f64>,
+    /// With --offline: TFLOP/s of a rank over a whole step, for the predicted time. By default the
+    /// rate of an H100 is assumed for a GPU.
+    #[arg(long, value_name = "TFLOP/S", requires = "offline")]
+    pub tflops: Option<f64>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: OutputFormat,

@@ -31,7 +31,7 @@ use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
-pub(super) use ranks::threads_of_rank;
+pub(super) use ranks::{check_world_size, threads_of_rank};
 
 pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), Error> {
     match ranks::role(args.ranks)? {

@@ -91,7 +91,7 @@ pub(super) fn compute_step(
 ) -> Result<Option<(f64, Tensor<1>)>, Error> {
     let model = &learner.training.base.config;
     let items: Vec<(usize, u64)> = supervised(batch)
-        .map(|i| (i, cost(&batch.micro_batches[i], model)))
+        .map(|i| (i, cost(batch.micro_batches[i].document_lengths(), model)))
         .collect();
     let mut shares = deal(&items, ranks.world_size());
     let own = std::mem::take(&mut shares[ranks.rank()]);
