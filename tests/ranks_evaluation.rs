@@ -1,4 +1,4 @@
-//! Evaluations within runs of several processes.
+//! Evaluations within runs of several processes on the CPU.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::ranks::{children_of, output_of, rank_of, send, train_with_ranks};
 use crate::runs::{wait_for_step, workplace_with};
-use crate::workplace::{CommandOutput, Workplace, parse_lines};
+use crate::workplace::{self, CommandOutput, parse_lines};
 
 /// Metrics, and the files of all checkpoints, by path.
 fn results(run: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -81,7 +81,7 @@ fn evaluations_are_the_same_for_any_number_of_ranks() {
 }
 
 /// `train` with an evaluation after each of three steps that only measures the loss, for seconds.
-fn long_losses(workplace: &Workplace, name: &str, ranks: usize) -> Command {
+fn long_losses(workplace: &workplace::Workplace, name: &str, ranks: usize) -> Command {
     let mut command = train_with_ranks(workplace, name, ranks);
     command.args(["--set", "train.max_steps=3", "--set", "eval.eval_steps=1"]);
     command.args(["--set", "data.eval=[\"many.jsonl\"]"]);
@@ -108,7 +108,8 @@ fn a_rank_that_is_killed_while_losses_are_measured_ends_the_run_with_a_checkpoin
         let process = children.iter().find(|&&child| rank_of(child) == Some(rank));
         send("-KILL", *process.expect("the rank runs"));
         let (status, stderr) = output_of(parent);
-        assert_eq!(status, Some(137), "{stderr}");
+        // Rank 0 can end with 75 before the launcher sees that another rank was killed.
+        assert!(matches!(status, Some(75 | 137)), "{status:?} {stderr}");
         assert!(stderr.contains(&format!("rank {rank}")), "{stderr}");
         assert!(stderr.contains("saved"), "{stderr}");
         let steps: Vec<u64> = losses(&run).iter().map(|(step, _)| *step).collect();

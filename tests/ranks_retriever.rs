@@ -1,4 +1,4 @@
-//! Retrievers that several processes train, alone and together with a language model.
+//! Retrievers that several processes train on the CPU, alone and together with a language model.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tooltune_rows::batches::SeededRandom;
 use crate::ranks::{children_of, finish, output_of, rank_of, send, train_with_ranks};
 use crate::runs::wait_for_step;
 use crate::support::fixture;
-use crate::workplace::{CommandOutput, GOAT_DATA, Workplace, tiny_model_lora};
+use crate::workplace::{self, CommandOutput, GOAT_DATA, tiny_model_lora};
 
 /// Steps of a retriever.
 const STEPS: usize = 24;
@@ -19,8 +19,8 @@ const RETRIEVER: [&str; 3] = [
 ];
 
 /// A workplace with pairs and the config of a retriever.
-fn retriever_workplace(mini_batch_size: &str) -> Workplace {
-    let workplace = Workplace::new();
+fn retriever_workplace(mini_batch_size: &str) -> workplace::Workplace {
+    let workplace = workplace::Workplace::new();
     let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
     let towns = ["bath", "graz", "riga", "cork"];
     let pair = |word: &str, town: &str| {
@@ -116,11 +116,13 @@ fn a_retriever_survives_kills_and_signals_of_a_rank() {
     finish(&workplace, "whole", 1);
     let expected = outcome(&workplace.path("whole"), STEPS, &RETRIEVER);
     let mut random = SeededRandom::new(6, 48);
-    for (i, signal, expected_status) in [
-        (0, "-KILL", 137),
-        (1, "-TERM", 75),
-        (2, "-KILL", 137),
-        (3, "-TERM", 75),
+    // Rank 0 can end with 75 before the launcher sees that another rank was killed.
+    let killed: &[i32] = &[137, 75];
+    for (i, signal, statuses) in [
+        (0, "-KILL", killed),
+        (1, "-TERM", &[75]),
+        (2, "-KILL", killed),
+        (3, "-TERM", &[75]),
     ] {
         let name = format!("{signal}-{i}");
         let run = workplace.path(&name);
@@ -128,7 +130,10 @@ fn a_retriever_survives_kills_and_signals_of_a_rank() {
         wait_for_step(&run, 1 + random.below(6), &mut parent);
         kill(&parent, 1 + random.below(2), signal);
         let (status, stderr) = output_of(parent);
-        assert_eq!(status, Some(expected_status), "{stderr}");
+        assert!(
+            status.is_some_and(|status| statuses.contains(&status)),
+            "{status:?} {stderr}"
+        );
         assert!(stderr.contains("saved"), "{stderr}");
         finish(&workplace, &name, 1 + i % 2);
         assert_same(&outcome(&run, STEPS, &RETRIEVER), &expected, &name);
@@ -163,8 +168,8 @@ fn a_rank_with_other_pairs_is_refused() {
 }
 
 /// A workplace with the config of a model and a retriever that are trained together.
-fn joint_workplace(mini_batch_size: &str) -> Workplace {
-    let workplace = Workplace::with_rows("4");
+fn joint_workplace(mini_batch_size: &str) -> workplace::Workplace {
+    let workplace = workplace::Workplace::with_rows("4");
     workplace.generate_trajectories();
     let config = format!(
         r#"{lora}{GOAT_DATA}[goat]
@@ -235,7 +240,8 @@ fn a_joint_run_survives_the_kill_of_a_rank() {
         std::thread::sleep(std::time::Duration::from_millis(random.below(200) as u64));
         kill(&parent, 1 + i % 2, "-KILL");
         let (status, stderr) = output_of(parent);
-        assert_eq!(status, Some(137), "{stderr}");
+        assert!(status.is_some_and(|status| status != 0), "{stderr}");
+        assert!(stderr.contains("saved"), "{stderr}");
         finish(&workplace, &name, 1 + i % 3);
         assert_same(&outcome(&run, 6, &JOINT), &expected, &name);
     }

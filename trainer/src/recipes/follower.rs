@@ -7,7 +7,6 @@ use super::learner::Learner;
 use super::preparation::Training;
 use super::ranks::{self, Order};
 use super::retriever::RetrieverPreparation;
-use super::retriever::division::RankDivision;
 use super::retriever::ranks::take_over;
 use crate::config::Config;
 use crate::error::Error;
@@ -51,11 +50,10 @@ pub fn follow(
             }
             Order::RetrieverStep => {
                 let retriever = retriever.as_mut().ok_or_else(unreadable)?;
-                retriever.follow_step(&mut RankDivision::new(ranks, interrupt.is_set()))?;
+                retriever.follow_step(ranks, interrupt.is_set())?;
             }
             Order::Compare => {
-                let retriever = retriever.as_ref().map(|run| &run.parameters);
-                ranks::compare_weights(&learner, retriever, ranks)?;
+                ranks::compare(&ranks::weights(&learner, retriever.as_ref()), ranks)?;
             }
             Order::Serve => {
                 let model = (&learner.decoder, &training.base);

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use tooltune_ranks::Ranks;
+use tooltune_ranks::{Ranks, RanksError};
 use tooltune_rows::batches::{Cursor, StepBatch};
 
 use super::deal::{cost, deal};
 use super::learner::{Learner, supervised};
+use super::retriever::RetrieverRun;
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
@@ -171,19 +172,14 @@ pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<
     learner.set_values(&values, u64::from_le_bytes(*step))
 }
 
-/// Compares adapter and retriever of all processes.
-///
-/// # Errors
-///
-/// As [`compare`].
-pub(super) fn compare_weights(
-    learner: &Learner<'_>,
-    retriever: Option<&Tensor<1>>,
-    ranks: &mut Ranks,
-) -> Result<(), Error> {
+/// The weights that all processes of a run compute. `retriever` is there if they divide its steps.
+pub(super) fn weights<'w>(
+    learner: &'w Learner<'_>,
+    retriever: Option<&'w RetrieverRun<'_>>,
+) -> Vec<(&'static str, &'w Tensor<1>)> {
     let mut weights = vec![("adapter", &learner.adapters.flat)];
-    weights.extend(retriever.map(|parameters| ("retriever", parameters)));
-    compare(&weights, ranks)
+    weights.extend(retriever.map(|run| ("retriever", &run.parameters)));
+    weights
 }
 
 /// Compares named weights of all processes by checksums.
@@ -192,14 +188,30 @@ pub(super) fn compare_weights(
 ///
 /// A process has other weights than the leader; the error names them and the process.
 pub(super) fn compare(weights: &[(&str, &Tensor<1>)], ranks: &mut Ranks) -> Result<(), Error> {
-    if ranks.world_size() == 1 {
-        return Ok(());
-    }
     let sums = weights.iter().map(|(name, weights)| {
         let sum = crc32c::crc32c(weights.to_data().as_bytes());
         ((*name).to_owned(), format!("{sum:08x}"))
     });
     Ok(ranks.agree(&sums.collect())?)
+}
+
+/// Compares the leader's weights with those of all processes before it saves them. After the loss of
+/// a process, the leader saves without a comparison.
+///
+/// # Errors
+///
+/// A process has other weights.
+pub(super) fn compare_before_save(
+    weights: &[(&str, &Tensor<1>)],
+    ranks: &mut Ranks,
+) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    match order(ranks, &Order::Compare).and_then(|()| compare(weights, ranks)) {
+        Err(Error::Ranks(error)) if !matches!(error, RanksError::Differs { .. }) => Ok(()),
+        compared => compared,
+    }
 }
 
 /// Whether several processes divide the steps of the retriever that the config trains.

@@ -20,7 +20,6 @@ use super::preparation::Preparation;
 use super::ranks::{self, Order, Working};
 use super::reporter::{RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
-use super::retriever::division::RankDivision;
 use super::retriever::{self, RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
 use super::run_lock::InputTimes;
@@ -37,7 +36,6 @@ use crate::not_finite;
 use crate::optim::{LearningRateSchedule, StepOutcome};
 use crate::process::cpu_seconds;
 use crate::profile::ProfiledSteps;
-use crate::retriever::Alone;
 
 /// State of a run.
 struct Run<'a> {
@@ -242,14 +240,7 @@ impl<'a> Run<'a> {
         let started = Instant::now();
         let mut pairs = 0;
         while retriever.state.step < retriever_steps {
-            let step = if retriever.is_divisible() {
-                let phase = format!("retriever step {}", retriever.state.step + 1);
-                self.ranks.pulse().phase(&phase);
-                ranks::order(self.ranks, &Order::RetrieverStep)?;
-                retriever.step(&mut RankDivision::new(self.ranks, false))?
-            } else {
-                retriever.step(&mut Alone)?
-            };
+            let (step, _) = retriever.step(self.ranks, false)?;
             pairs += step.pairs;
             self.retriever_step = Some(step);
         }
@@ -444,14 +435,9 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn compare_ranks(&mut self) -> Result<(), Error> {
-        // After the loss of a rank, the others are ending.
-        if self.ranks.world_size() == 1 || self.ranks.check().is_err() {
-            return Ok(());
-        }
-        ranks::order(self.ranks, &Order::Compare)?;
         let retriever = self.retriever.as_ref().filter(|run| run.is_divisible());
-        let parameters = retriever.map(|run| &run.parameters);
-        ranks::compare_weights(&self.learner, parameters, self.ranks)
+        let weights = ranks::weights(&self.learner, retriever);
+        ranks::compare_before_save(&weights, self.ranks)
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {

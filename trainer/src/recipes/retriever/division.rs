@@ -20,8 +20,9 @@ pub(in crate::recipes) struct RankDivision<'r> {
 }
 
 impl<'r> RankDivision<'r> {
-    /// `is_interrupted` tells whether a signal has arrived at this rank.
-    pub(in crate::recipes) fn new(ranks: &'r mut Ranks, is_interrupted: bool) -> Self {
+    /// For step `step`. `is_interrupted` tells whether a signal has arrived at this rank.
+    pub(in crate::recipes) fn new(ranks: &'r mut Ranks, step: u64, is_interrupted: bool) -> Self {
+        ranks.pulse().phase(&format!("retriever step {step}"));
         Self {
             ranks,
             is_interrupted,

@@ -3,7 +3,7 @@
 //!
 //! [`train`] is one plain loop, like [`super::sft`].
 
-pub(in crate::recipes) mod division;
+mod division;
 pub mod files;
 pub mod mining;
 pub mod preparation;
@@ -19,8 +19,7 @@ use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_disk::atomic::write_file;
 use tooltune_ranks::Ranks;
 
-use self::division::RankDivision;
-use super::ranks::{Order, Working, compare, order};
+use super::ranks::{Working, compare_before_save};
 use super::reporter::{RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files::RunSteps;
@@ -152,20 +151,15 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Trains on the next batch. Returns the result, and whether a signal has arrived at a process.
+    /// Trains on the next batch. Returns the result, and whether a signal has arrived at a rank.
     fn advance(&mut self, interrupt: Option<&Interrupt>) -> Result<(RetrieverStep, bool), Error> {
-        let pulse = self.ranks.pulse();
-        pulse.phase(&format!("retriever step {}", self.retriever.state.step + 1));
         let is_interrupted = interrupt.is_some_and(Interrupt::is_set);
-        let ordered = order(self.ranks, &Order::RetrieverStep);
-        let mut division = RankDivision::new(self.ranks, is_interrupted);
-        match ordered.and_then(|()| self.retriever.step(&mut division)) {
-            Ok(step) => Ok((step, division.is_any_interrupted)),
+        match self.retriever.step(self.ranks, is_interrupted) {
             // The steps so far are whole, whatever happened to another rank.
             Err(error @ Error::Ranks(_)) if self.retriever.state.step > 0 => {
                 Err(error.with_saved_step(self.save_if_absent()))
             }
-            Err(error) => Err(error),
+            advanced => advanced,
         }
     }
 }
@@ -197,12 +191,7 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn compare_ranks(&mut self) -> Result<(), Error> {
-        // After the loss of a rank, the others are ending.
-        if self.ranks.world_size() == 1 || self.ranks.check().is_err() {
-            return Ok(());
-        }
-        order(self.ranks, &Order::Compare)?;
-        compare(&[("retriever", &self.retriever.parameters)], self.ranks)
+        compare_before_save(&[("retriever", &self.retriever.parameters)], self.ranks)
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {

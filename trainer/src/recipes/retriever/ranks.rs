@@ -4,7 +4,6 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_ranks::Ranks;
 
-use super::division::RankDivision;
 use super::preparation::RetrieverPreparation;
 use super::run::RetrieverRun;
 use crate::config::Config;
@@ -87,7 +86,7 @@ pub fn follow(
     loop {
         match next_order(ranks)? {
             Order::RetrieverStep => {
-                run.follow_step(&mut RankDivision::new(ranks, interrupt.is_set()))?;
+                run.follow_step(ranks, interrupt.is_set())?;
             }
             Order::Compare => compare(&[("retriever", &run.parameters)], ranks)?,
             Order::End { exit_code } => return Ok(exit_code),

@@ -7,8 +7,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::{AdamW, operation};
+use tooltune_ranks::Ranks;
 use tooltune_rows::batches::Cursor;
 
+use super::division::RankDivision;
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
 use crate::config::{Config, RetrieverConfig};
@@ -16,8 +18,9 @@ use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::models::minilm::ParameterLayout;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
+use crate::recipes::ranks::{Order, order};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
-use crate::retriever::{Division, Encoder, InfoNce, RetrieverLora, Trained};
+use crate::retriever::{Alone, Division, Encoder, InfoNce, RetrieverLora, Trained};
 use crate::settings;
 
 /// Counters after `step` updates.
@@ -159,28 +162,46 @@ impl<'a> RetrieverRun<'a> {
             .merged_parameters(&self.encoder.layout, &self.parameters)
     }
 
-    /// Trains on the next batch, together with the other processes of `division`.
+    /// Trains on the next batch. Returns the result, and whether a signal has arrived at a rank.
+    ///
+    /// If the config has a mini-batch size, the ranks divide the step: the others run
+    /// [`follow_step`](Self::follow_step). `is_interrupted` tells whether a signal has arrived at
+    /// this rank.
     ///
     /// # Errors
     ///
-    /// Loss or gradient is NaN or infinite in too many consecutive steps, or a process was lost.
-    /// The latter leaves the state as it was before the step.
-    pub fn step(&mut self, division: &mut dyn Division) -> Result<RetrieverStep, Error> {
-        let (step, outcome, rows) = self.train_on_next_batch(division)?;
+    /// - Loss or gradient is NaN or infinite in too many consecutive steps.
+    /// - A rank was lost. Parameters and counters are then as before the step.
+    pub(in crate::recipes) fn step(
+        &mut self,
+        ranks: &mut Ranks,
+        is_interrupted: bool,
+    ) -> Result<(RetrieverStep, bool), Error> {
+        let (trained, is_any_interrupted) = if self.is_divisible() {
+            order(ranks, &Order::RetrieverStep)?;
+            let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
+            let trained = self.train_on_next_batch(&mut division)?;
+            (trained, division.is_any_interrupted)
+        } else {
+            (self.train_on_next_batch(&mut Alone)?, is_interrupted)
+        };
+        let (step, outcome, rows) = trained;
         self.note_outcome(outcome, step.loss, &rows)?;
-        Ok(step)
+        Ok((step, is_any_interrupted))
     }
 
-    /// Computes a share of [`step`](Self::step) of the first process, which reports the outcome.
+    /// Computes a share of [`step`](Self::step) of the first rank, which reports the outcome.
     ///
     /// # Errors
     ///
-    /// A process was lost.
+    /// A rank was lost.
     pub(in crate::recipes) fn follow_step(
         &mut self,
-        division: &mut dyn Division,
+        ranks: &mut Ranks,
+        is_interrupted: bool,
     ) -> Result<(), Error> {
-        self.train_on_next_batch(division).map(|_| ())
+        let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
+        self.train_on_next_batch(&mut division).map(|_| ())
     }
 
     /// Updates the parameters. Returns the pairs of the batch in addition to the result.
