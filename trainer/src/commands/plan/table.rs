@@ -166,25 +166,18 @@ impl PlanTable {
     /// Adds the ranks: how long they wait for each other, and how long they exchange gradients.
     pub(super) fn ranks(&mut self, ranks: &RanksPlan) {
         self.add("ranks", ranks.world_size.to_string());
-        let bound = match ranks.is_upper_bound {
-            true => "at most ",
-            false => "",
-        };
         let share = 100.0 * ranks.busy_share;
-        let remedy = if ranks.packing_helps {
-            " (set data.packing = \"block-diagonal\" for micro-batches of similar length)"
-        } else if ranks.is_upper_bound {
-            " with micro-batches of equal length"
-        } else {
-            ""
-        };
-        self.add(
-            "busy",
+        let busy = if ranks.is_upper_bound {
+            format!("at most {share:.0} % of a step, with micro-batches of equal length")
+        } else if ranks.packing_helps {
             format!(
-                "{bound}{share:.0} % of a step's computation{remedy}; for the rest a rank waits for \
-                 the slowest one"
-            ),
-        );
+                "{share:.0} % of a step; a rank waits for the slowest one for the rest: set \
+                 data.packing = \"block-diagonal\" for micro-batches of similar length"
+            )
+        } else {
+            format!("{share:.0} % of a step; a rank waits for the slowest one for the rest")
+        };
+        self.add("busy", busy);
         let bytes = ranks.bytes_per_step / 1e6;
         let (what, assumed) = match ranks.connection {
             Connection::Tcp => ("MB through rank 0 by TCP", "one machine"),
