@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
 use serde_json::{Value, json};
+use tooltune_checkpoints::ModelFiles;
 
 use super::train::say_remarks;
 use super::{DeviceOption, load_config, plain_table, print_line, print_result, say};
@@ -23,6 +24,7 @@ use crate::config::{Config, Device, LoadedConfig, Names, RunLength};
 use crate::error::Error;
 use crate::export::{refusals, refusals_of_shape};
 use crate::models::DecoderConfig;
+use crate::models::load::Quantization;
 use crate::plan::disk::disk_of_run;
 use crate::plan::{
     self, EvaluationWork, Needs, Outline, Pace, PaceInput, Plan, Probe, RetrieverOutline,
@@ -177,7 +179,8 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
         return Err(loaded.refuse_without(setting, &missing, help).into());
     }
     let model = BaseModel::open_shape(path)?;
-    let outline = plan::outline(&config, &model)?;
+    let is_quantised = ModelFiles::describes_nf4(path)?;
+    let outline = plan::outline(&config, &model, is_quantised)?;
     let refusals = refusals_of_shape(&config, path)?;
     if args.format == OutputFormat::Json {
         let mut answer = outline_as_json(&config, &outline);
@@ -255,7 +258,12 @@ impl PlanTable {
 
     fn weights(&mut self, needs: &Needs) {
         let (n_frozen, n_trained) = (needs.n_weights, needs.n_trained);
-        self.add("weights", format!("{n_frozen} frozen, {n_trained} trained"));
+        let stored = match needs.quantization {
+            Quantization::None => "",
+            Quantization::Nf4 => ", linear layers in nf4",
+        };
+        let text = format!("{n_frozen} frozen, {n_trained} trained{stored}");
+        self.add("weights", text);
     }
 
     fn checkpoints(&mut self, config: &Config, needs: &Needs) {
@@ -531,6 +539,7 @@ fn as_json(
             training.largest.iter().map(|shape| shape.n_tokens).max(),
         "weights": plan.needs.n_weights,
         "trained_weights": plan.needs.n_trained,
+        "quantization": plan.needs.quantization.as_str(),
         "evaluations": plan.evaluation.as_ref().map(|evaluation| json!({
             "n": evaluation.n_evaluations,
             "queries": evaluation.suites.iter().copied().collect::<BTreeMap<_, _>>(),
@@ -576,6 +585,7 @@ fn outline_as_json(config: &Config, outline: &Outline) -> Value {
         },
         "largest_micro_batch_tokens": outline.largest.n_tokens,
         "compute_dtype": format!("{:?}", outline.compute_dtype).to_lowercase(),
+        "quantization": outline.needs.quantization.as_str(),
         "weights": outline.needs.n_weights,
         "trained_weights": outline.needs.n_trained,
         "retriever": outline.retriever,
