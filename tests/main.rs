@@ -34,6 +34,7 @@ mod planning;
 mod presets;
 mod profiles;
 mod prompts;
+mod quantised;
 mod ranks;
 mod recipes;
 mod recordings;

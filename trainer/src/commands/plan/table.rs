@@ -10,6 +10,7 @@ use crate::commands::{plain_table, print_line};
 use crate::config::{Config, RunLength};
 use crate::error::Error;
 use crate::models::DecoderConfig;
+use crate::models::load::Quantization;
 use crate::plan::disk::disk_of_run;
 use crate::plan::{
     Connection, EvaluationWork, Needs, Outline, Pace, PaceSource, Plan, RanksPlan,
@@ -60,7 +61,12 @@ impl PlanTable {
 
     fn weights(&mut self, needs: &Needs) {
         let (n_frozen, n_trained) = (needs.n_weights, needs.n_trained);
-        self.add("weights", format!("{n_frozen} frozen, {n_trained} trained"));
+        let stored = match needs.quantization {
+            Quantization::None => "",
+            Quantization::Nf4 => ", linear layers in nf4",
+        };
+        let text = format!("{n_frozen} frozen, {n_trained} trained{stored}");
+        self.add("weights", text);
     }
 
     pub(super) fn checkpoints(&mut self, config: &Config, needs: &Needs) {
