@@ -35,6 +35,7 @@ mod preflight;
 mod presets;
 mod profiles;
 mod prompts;
+mod quantised;
 mod ranks;
 mod ranks_evaluation;
 mod ranks_retriever;

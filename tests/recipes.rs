@@ -160,7 +160,7 @@ fn the_mlperf_recipe_has_the_settings_of_the_reference() {
     assert_eq!((batch, config.data.max_length), (8, 8192));
     assert_eq!(train.length(), RunLength::Steps(1024));
     let rates = (train.learning_rate, train.weight_decay, train.warmup_ratio);
-    assert_eq!(rates, (4e-4, 1e-4, None));
+    assert_eq!(rates, (4e-4, 1e-4, Some(0.0)));
     assert_eq!((train.max_grad_norm, train.seed), (0.3, 1234));
     // Eight sequences per step, an evaluation every 384 sequences.
     assert_eq!(config.eval.eval_steps, 384 / 8);

@@ -175,7 +175,7 @@ fn memory(run: Option<&Run>) -> Finding {
     let Some((config, Ok(model))) = run else {
         return Finding::good("memory", detail);
     };
-    let Some(weights) = crate::plan::base_weights(config, &model.config) else {
+    let Some(weights) = crate::plan::base_weights(config, model) else {
         return Finding::good("memory", detail);
     };
     let detail = format!("{detail}; the base weights need {}", size(weights));

@@ -7,6 +7,7 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tooltune_checkpoints::ModelFiles;
 
 use super::train::{check_world_size, say_remarks};
 use super::{DeviceOption, load_config, print_result, say};
@@ -215,7 +216,8 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
         return Err(loaded.refuse_without(setting, &missing, help).into());
     }
     let model = BaseModel::open_shape(path)?;
-    let outline = plan::outline(&config, &model)?;
+    let is_quantised = ModelFiles::describes_nf4(path)?;
+    let outline = plan::outline(&config, &model, is_quantised)?;
     let n_trained = outline.needs.n_trained;
     let ranks = setup.map(|setup| RanksPlan::offline(&config, n_trained, setup));
     let operations = outline.step_operations;

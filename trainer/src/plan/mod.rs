@@ -39,6 +39,7 @@ use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
 use crate::eval::in_loop::ranks_untrained;
 use crate::lora::LoraLayout as _;
+use crate::models::load::Quantization;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
@@ -56,6 +57,8 @@ pub struct Needs {
     pub n_weights: usize,
     /// Number of trained values: of the adapter, or of a retriever without a language model.
     pub n_trained: usize,
+    /// How frozen projections are stored.
+    pub quantization: Quantization,
     /// Predicted memory.
     pub memory: MemoryPlan,
     /// Predicted peak of a step without evaluations and saves, to compare with a probe.
@@ -119,6 +122,7 @@ impl Needs {
         Self {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,
+            quantization: input.quantization,
             memory: memory_plan(input),
             step_bytes: step_bytes(input),
             checkpoint_bytes,
@@ -160,6 +164,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         n_adapter,
         n_whole,
         compute_dtype,
+        quantization: preparation.training.base.quantization,
         vocabulary: preparation.training.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
         kept_blocks,

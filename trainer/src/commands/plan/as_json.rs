@@ -44,6 +44,7 @@ pub(super) fn as_json(
             training.largest.iter().map(|shape| shape.n_tokens).max(),
         "weights": plan.needs.n_weights,
         "trained_weights": plan.needs.n_trained,
+        "quantization": plan.needs.quantization.as_str(),
         "evaluations": plan.evaluation.as_ref().map(|evaluation| json!({
             "n": evaluation.n_evaluations,
             "queries": evaluation.suites.iter().copied().collect::<BTreeMap<_, _>>(),
@@ -94,6 +95,7 @@ pub(super) fn outline_as_json(config: &Config, outline: &Outline) -> Value {
         },
         "largest_micro_batch_tokens": outline.largest.n_tokens,
         "compute_dtype": format!("{:?}", outline.compute_dtype).to_lowercase(),
+        "quantization": outline.needs.quantization.as_str(),
         "weights": outline.needs.n_weights,
         "trained_weights": outline.needs.n_trained,
         "retriever": outline.retriever,

@@ -10,6 +10,7 @@ use crate::commands::{plain_table, print_line};
 use crate::config::{Config, RunLength};
 use crate::error::Error;
 use crate::models::DecoderConfig;
+use crate::models::load::Quantization;
 use crate::plan::disk::disk_of_run;
 use crate::plan::{
     Connection, EvaluationWork, Needs, Outline, Pace, PaceSource, Plan, RanksPlan,
@@ -60,7 +61,12 @@ impl PlanTable {
 
     fn weights(&mut self, needs: &Needs) {
         let (n_frozen, n_trained) = (needs.n_weights, needs.n_trained);
-        self.add("weights", format!("{n_frozen} frozen, {n_trained} trained"));
+        let stored = match needs.quantization {
+            Quantization::None => "",
+            Quantization::Nf4 => ", linear layers in nf4",
+        };
+        let text = format!("{n_frozen} frozen, {n_trained} trained{stored}");
+        self.add("weights", text);
     }
 
     pub(super) fn checkpoints(&mut self, config: &Config, needs: &Needs) {
@@ -166,25 +172,18 @@ impl PlanTable {
     /// Adds the ranks: how long they wait for each other, and how long they exchange gradients.
     pub(super) fn ranks(&mut self, ranks: &RanksPlan) {
         self.add("ranks", ranks.world_size.to_string());
-        let bound = match ranks.is_upper_bound {
-            true => "at most ",
-            false => "",
-        };
         let share = 100.0 * ranks.busy_share;
-        let remedy = if ranks.packing_helps {
-            " (set data.packing = \"block-diagonal\" for micro-batches of similar length)"
-        } else if ranks.is_upper_bound {
-            " with micro-batches of equal length"
-        } else {
-            ""
-        };
-        self.add(
-            "busy",
+        let busy = if ranks.is_upper_bound {
+            format!("at most {share:.0} % of a step, with micro-batches of equal length")
+        } else if ranks.packing_helps {
             format!(
-                "{bound}{share:.0} % of a step's computation{remedy}; for the rest a rank waits for \
-                 the slowest one"
-            ),
-        );
+                "{share:.0} % of a step; a rank waits for the slowest one for the rest: set \
+                 data.packing = \"block-diagonal\" for micro-batches of similar length"
+            )
+        } else {
+            format!("{share:.0} % of a step; a rank waits for the slowest one for the rest")
+        };
+        self.add("busy", busy);
         let bytes = ranks.bytes_per_step / 1e6;
         let (what, assumed) = match ranks.connection {
             Connection::Tcp => ("MB through rank 0 by TCP", "one machine"),
