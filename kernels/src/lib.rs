@@ -69,6 +69,7 @@ pub mod rope;
 mod route;
 pub mod select_rows;
 pub mod swiglu;
+mod with_backward;
 
 pub use adamw::{AdamW, AdamWState};
 pub use attention::{Causality, Columns, DeviceColumns, Documents, PromptPositions, Queries};

@@ -19,7 +19,7 @@ use std::path::Path;
 
 pub use consumers::{
     Compatibility, CompatibilityRow, Consumer, PeftRules, ServedBase, Verdict, VllmLoad,
-    compatibility, converter_rules, peft_rules, sglang_rules, vllm_rules,
+    compatibility, peft_rules, vllm_rules,
 };
 pub use gguf::{GgufAdapter, GgufArchitecture, GgufBase, read_gguf_adapter, write_gguf_adapter};
 pub use named_targets::with_named_targets;

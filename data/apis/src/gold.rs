@@ -95,39 +95,6 @@ pub fn import_restbench(
     })
 }
 
-/// Reads StableToolBench's queries: a JSON array of `{"query", "query_id", "relevant APIs": [[tool,
-/// api], ...]}`.
-///
-/// # Errors
-///
-/// - the file cannot be read, is not such an array, or is empty
-/// - a query is empty or has no calls
-pub fn import_stabletoolbench_queries(path: &Path) -> Result<Vec<GoldPath>, ToolsError> {
-    const APIS: &str = "relevant APIs";
-    const EXPECTED: &str = "a list of the tool's and the API's name";
-    each_row(path, |row, id| {
-        let fields = Fields::new(row, id, "a query needs query and relevant APIs")?;
-        let call = |(i, pair): (usize, &Value)| {
-            let location = || format!("{}[{i}]", fields.path(APIS));
-            let names = pair.as_array().map(Vec::as_slice);
-            let Some([Value::String(tool), Value::String(api)]) = names else {
-                return Err(wrong_type(&location(), pair, EXPECTED));
-            };
-            Ok(GoldCall::from_name(format!(
-                "{}/{}",
-                tool.trim(),
-                api.trim()
-            )))
-        };
-        let calls = fields.list(APIS)?.iter().enumerate().map(call);
-        let mut path = gold_path(&fields, "query", calls.collect::<Result<_, _>>()?)?;
-        if let Some(Value::Number(number)) = fields.get("query_id") {
-            path.id = number.to_string();
-        }
-        Ok(path)
-    })
-}
-
 /// Reads API-Bank's samples of level 3: a JSON array of `{"requirement", "response", "apis":
 /// [{"api_name", "input", "output": {"output", "exception"}, "check_input"?}]}`.
 ///
@@ -278,18 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn queries_of_stabletoolbench_name_tool_and_api() {
-        let (_folder, path) = write(
-            &json!([{"query": "q", "query_id": 28, "relevant APIs": [["T", "A"], ["T", "B"]]}]),
-        );
-        let paths = import_stabletoolbench_queries(&path).expect("imports");
-        assert_eq!(
-            (paths[0].id.as_str(), names(&paths[0])),
-            ("28", vec!["T/A", "T/B"])
-        );
-    }
-
-    #[test]
     fn a_reference_that_cannot_be_scored_is_an_error_with_its_location() {
         for (value, expected) in [
             (json!([]), "films.json: the file has no queries"),
@@ -317,14 +272,6 @@ mod tests {
                 .to_string();
             assert!(message.contains(expected), "{message}");
         }
-        let (_folder, path) = write(&json!([{"query": "q", "relevant APIs": [["T"]]}]));
-        let message = import_stabletoolbench_queries(&path)
-            .expect_err("one name")
-            .to_string();
-        assert!(
-            message.contains("films[0].relevant APIs[0] is a list, but must be"),
-            "{message}"
-        );
         let (_folder, path) =
             write(&json!([{"requirement": "q", "response": "r", "apis": [{"api_name": "A"}]}]));
         let message = import_apibank_level3(&path)

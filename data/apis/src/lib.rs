@@ -38,9 +38,7 @@ pub use dialogues::{DialogueGold, DialogueStep, DialogueTurn, import_apibank_dia
 pub use document::{ApiDocument, ApiParameter};
 pub use endpoint::{EndpointCall, EndpointTemplates};
 pub use error::{ToolsError, did_you_mean};
-pub use gold::{
-    GoldCall, GoldPath, import_apibank_level3, import_restbench, import_stabletoolbench_queries,
-};
+pub use gold::{GoldCall, GoldPath, import_apibank_level3, import_restbench};
 pub use import::{
     ApiBankSet, ApiOperation, ExampleResponses, ImportedApis, LeftOut, LocatedParameter,
     OpenApiOptions, OperationBody, OperationNames, ParameterLocation, ParameterStyle,

@@ -146,45 +146,6 @@ impl Constraint {
         self.is_ended
     }
 
-    /// The tokens that must come next regardless of the logits, as the tokenizer encodes their
-    /// text. They can be consumed without running the model. If a longer token begins with the last
-    /// of them, the model chooses that token instead. Empty if more than one text is possible.
-    ///
-    /// # Errors
-    ///
-    /// - The tokenizer fails on the text.
-    pub fn forced_tokens(&mut self) -> Result<Vec<u32>, GrammarError> {
-        // A tokenizer that prepends a space to each text would also prepend it to this part.
-        if self.is_ended || self.vocabulary.drops_leading_blank() {
-            return Ok(Vec::new());
-        }
-        let bytes = self.matcher.compute_ff_bytes();
-        let text = match std::str::from_utf8(&bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-                std::str::from_utf8(valid).unwrap_or_default()
-            }
-        };
-        let mut ids = self.vocabulary.tokenizer().encode(text)?.ids;
-        let decoded = ids.iter().flat_map(|&id| self.vocabulary.bytes(id));
-        if !decoded.eq(text.as_bytes()) {
-            return Ok(Vec::new());
-        }
-        let last = ids.last().map(|&id| self.vocabulary.bytes(id));
-        if last.is_some_and(|bytes| self.vocabulary.trie().has_extensions(bytes)) {
-            ids.pop();
-        }
-        // The grammar would also force the end of a duplicate key, so stop before it.
-        let mut position = self.position.clone();
-        let n_kept = ids
-            .iter()
-            .take_while(|&&id| position.advance(self.vocabulary.bytes(id)))
-            .count();
-        ids.truncate(n_kept);
-        Ok(ids)
-    }
-
     /// Resets to the start of the completion.
     ///
     /// # Errors

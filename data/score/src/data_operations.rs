@@ -11,18 +11,12 @@ use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 pub(super) static TABLE: &[Operation] = &[Operation {
     name: "data.call_spans",
     fields: &[
-        InputField {
-            name: "calls",
-            holds: "array of {name, arguments, label?}",
-        },
-        InputField {
-            name: "tokens",
-            holds: "array of [start, end] in code points",
-        },
-        InputField {
-            name: "kinds",
-            holds: "array of name, label, key, value, reference: the parts that the mask selects",
-        },
+        InputField::new("calls", "array of {name, arguments, label?}"),
+        InputField::new("tokens", "array of [start, end] in code points"),
+        InputField::new(
+            "kinds",
+            "array of name, label, key, value, reference: the parts that the mask selects",
+        ),
     ],
     definition: "the calls as text, the spans of their parts, and the tokens that overlap such a span",
     run: call_spans,

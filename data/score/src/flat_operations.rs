@@ -13,46 +13,30 @@ use tooltune_agents::truncation::{
 
 use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
-const SCHEMA: InputField = InputField {
-    name: "schema",
-    holds: "the JSON Schema of an object",
-};
-const NESTED: InputField = InputField {
-    name: "args",
-    holds: "the nested arguments",
-};
-const FLAT: InputField = InputField {
-    name: "args",
-    holds: "the arguments by flat name",
-};
-const VALUE: InputField = InputField {
-    name: "value",
-    holds: "any JSON value",
-};
-const MAX_ITEMS: InputField = InputField {
-    name: "options.max_items",
-    holds: "number of list items to keep (10)",
-};
-const MAX_DEPTH: InputField = InputField {
-    name: "options.max_depth",
-    holds: "depth from which values are summarised (4)",
-};
-const STRINGIFY: InputField = InputField {
-    name: "options.stringify",
-    holds: "whether scalars at that depth become strings (false)",
-};
-const SLOTS: InputField = InputField {
-    name: "options.slots",
-    holds: "numbered copies of the items of a list of objects (1)",
-};
-const SEPARATOR: InputField = InputField {
-    name: "options.sep",
-    holds: "separator between the steps of a path (\"_\")",
-};
-const ON_COLLISION: InputField = InputField {
-    name: "options.on_collision",
-    holds: "\"number\" (default) or \"error\"",
-};
+const SCHEMA: InputField = InputField::new("schema", "the JSON Schema of an object");
+const NESTED: InputField = InputField::new("args", "the nested arguments");
+const FLAT: InputField = InputField::new("args", "the arguments by flat name");
+const VALUE: InputField = InputField::new("value", "any JSON value");
+const MAX_ITEMS: InputField =
+    InputField::new("options.max_items", "number of list items to keep (10)");
+const MAX_DEPTH: InputField = InputField::new(
+    "options.max_depth",
+    "depth from which values are summarised (4)",
+);
+const STRINGIFY: InputField = InputField::new(
+    "options.stringify",
+    "whether scalars at that depth become strings (false)",
+);
+const SLOTS: InputField = InputField::new(
+    "options.slots",
+    "numbered copies of the items of a list of objects (1)",
+);
+const SEPARATOR: InputField = InputField::new(
+    "options.sep",
+    "separator between the steps of a path (\"_\")",
+);
+const ON_COLLISION: InputField =
+    InputField::new("options.on_collision", "\"number\" (default) or \"error\"");
 
 /// All operations on schemas and outputs.
 pub(super) static TABLE: &[Operation] = &[
@@ -66,80 +50,104 @@ pub(super) static TABLE: &[Operation] = &[
         name: "flat.minimal",
         fields: &[SCHEMA],
         definition: "the schema as the flattener of the cited post returns it",
-        run: minimal,
+        run: |request| Ok(flatten_minimal(request.input.value("schema")?)?),
     },
     Operation {
         name: "flat.unflatten",
         fields: &[SCHEMA, FLAT, SLOTS, SEPARATOR, ON_COLLISION],
         definition: "the flat arguments converted to nested ones",
-        run: unflatten,
+        run: |request| {
+            let flat = arguments(request)?;
+            Ok(flat_schema(request)?.unflatten_arguments(flat)?.into())
+        },
     },
     Operation {
         name: "flat.flatten_args",
         fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
         definition: "the nested arguments converted to flat ones",
-        run: flatten_args,
+        run: |request| {
+            let nested = arguments(request)?;
+            Ok(flat_schema(request)?.flatten_arguments(nested)?.into())
+        },
     },
     Operation {
         name: "flat.roundtrip",
         fields: &[SCHEMA, NESTED, SLOTS, SEPARATOR, ON_COLLISION],
         definition: "whether converting nested arguments to flat ones and back changes nothing",
-        run: roundtrip,
+        run: |request| {
+            let nested = arguments(request)?;
+            Ok(flat_schema(request)?.round_trips(nested)?.into())
+        },
     },
     Operation {
         name: "flat.missing",
         fields: &[SCHEMA, NESTED],
         definition: "paths of required values that are missing from the nested arguments",
-        run: missing_required,
+        run: |request| {
+            let nested = arguments(request)?;
+            Ok(json!(flat_schema(request)?.missing_required(nested)?))
+        },
     },
     Operation {
         name: "flat.advise",
         fields: &[
             SCHEMA,
-            InputField {
-                name: "options.user_facing",
-                holds: "whether the schema is shown to people (false)",
-            },
+            InputField::new(
+                "options.user_facing",
+                "whether the schema is shown to people (false)",
+            ),
         ],
         definition: "whether to flatten a schema, with the reason",
-        run: advice,
+        run: |request| {
+            let audience = match request.option_flag("user_facing")? {
+                Some(true) => Audience::User,
+                None | Some(false) => Audience::Model,
+            };
+            Ok(json!(advise(request.input.value("schema")?, audience)?))
+        },
     },
     Operation {
         name: "flat.prune",
         fields: &[VALUE, MAX_ITEMS, MAX_DEPTH, STRINGIFY],
         definition: "the value with long lists sliced and deep objects summarised",
-        run: prune_output,
+        run: |request| {
+            let options = prune_options(request)?.unwrap_or_default();
+            Ok(prune(request.input.value("value")?, &options))
+        },
     },
     Operation {
         name: "flat.truncate_text",
         fields: &[
             VALUE,
-            InputField {
-                name: "options.max_chars",
-                holds: "maximum code points (50,000)",
-            },
+            InputField::new("options.max_chars", "maximum code points (50,000)"),
             MAX_ITEMS,
             MAX_DEPTH,
             STRINGIFY,
         ],
         definition: "the value as JSON indented by two spaces, pruned if flat.prune's options are \
                      given, and truncated if it is too long",
-        run: truncated_text,
+        run: |request| {
+            let max_chars = request.option_count("max_chars")?;
+            let max_chars = max_chars.unwrap_or(TruncationOptions::default().max_chars);
+            let value = request.input.value("value")?;
+            Ok(match prune_options(request)? {
+                Some(options) => truncate_text(&prune(value, &options), max_chars),
+                None => truncate_text(value, max_chars),
+            }
+            .into())
+        },
     },
     Operation {
         name: "flat.jmespath",
         fields: &[
-            InputField {
-                name: "expr",
-                holds: "a JMESPath expression",
-            },
-            InputField {
-                name: "data",
-                holds: "any JSON value",
-            },
+            InputField::new("expr", "a JMESPath expression"),
+            InputField::new("data", "any JSON value"),
         ],
         definition: "the part of the data that the expression selects",
-        run: jmespath,
+        run: |request| {
+            let expression = request.input.text("expr")?;
+            Ok(filter(expression, request.input.value("data")?)?)
+        },
     },
 ];
 
@@ -178,38 +186,6 @@ fn flatten(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!({"schema": flat_schema.schema(), "map": map}))
 }
 
-fn minimal(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(flatten_minimal(request.input.value("schema")?)?)
-}
-
-fn unflatten(request: &Request<'_>) -> Result<Value, LineError> {
-    let flat = arguments(request)?;
-    Ok(flat_schema(request)?.unflatten_arguments(flat)?.into())
-}
-
-fn flatten_args(request: &Request<'_>) -> Result<Value, LineError> {
-    let nested = arguments(request)?;
-    Ok(flat_schema(request)?.flatten_arguments(nested)?.into())
-}
-
-fn roundtrip(request: &Request<'_>) -> Result<Value, LineError> {
-    let nested = arguments(request)?;
-    Ok(flat_schema(request)?.round_trips(nested)?.into())
-}
-
-fn missing_required(request: &Request<'_>) -> Result<Value, LineError> {
-    let nested = arguments(request)?;
-    Ok(json!(flat_schema(request)?.missing_required(nested)?))
-}
-
-fn advice(request: &Request<'_>) -> Result<Value, LineError> {
-    let audience = match request.option_flag("user_facing")? {
-        Some(true) => Audience::User,
-        None | Some(false) => Audience::Model,
-    };
-    Ok(json!(advise(request.input.value("schema")?, audience)?))
-}
-
 /// The pruning options of a line; `None` if it sets none.
 fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineError> {
     let (items, depth) = (
@@ -229,25 +205,4 @@ fn prune_options(request: &Request<'_>) -> Result<Option<PruneOptions>, LineErro
             None | Some(false) => Scalars::Keep,
         },
     }))
-}
-
-fn prune_output(request: &Request<'_>) -> Result<Value, LineError> {
-    let options = prune_options(request)?.unwrap_or_default();
-    Ok(prune(request.input.value("value")?, &options))
-}
-
-fn truncated_text(request: &Request<'_>) -> Result<Value, LineError> {
-    let max_chars = request.option_count("max_chars")?;
-    let max_chars = max_chars.unwrap_or(TruncationOptions::default().max_chars);
-    let value = request.input.value("value")?;
-    Ok(match prune_options(request)? {
-        Some(options) => truncate_text(&prune(value, &options), max_chars),
-        None => truncate_text(value, max_chars),
-    }
-    .into())
-}
-
-fn jmespath(request: &Request<'_>) -> Result<Value, LineError> {
-    let expression = request.input.text("expr")?;
-    Ok(filter(expression, request.input.value("data")?)?)
 }

@@ -13,45 +13,33 @@ use tooltune_synth::graph::{
 
 use tooltune_suites::operations::{InputField, LineError, Operation, Request};
 
-const NODES: InputField = InputField {
-    name: "nodes",
-    holds: "names of the nodes",
-};
-const EDGES: InputField = InputField {
-    name: "edges",
-    holds: "array of [source, target], both names of nodes",
-};
+const NODES: InputField = InputField::new("nodes", "names of the nodes");
+const EDGES: InputField =
+    InputField::new("edges", "array of [source, target], both names of nodes");
 
 /// All operations of the pipeline.
 pub(super) static TABLE: &[Operation] = &[
     Operation {
         name: "goat.mask",
         fields: &[
-            InputField {
-                name: "call",
-                holds: "{name, arguments}",
-            },
-            InputField {
-                name: "prefix",
-                holds: "text of the completion before the call; optional",
-            },
+            InputField::new("call", "{name, arguments}"),
+            InputField::new("prefix", "text of the completion before the call; optional"),
         ],
         definition: "the completion, and the positions of its argument values, which are not supervised",
-        run: mask,
+        run: |request| {
+            let call = request.input.object("call")?;
+            let prefix = request.input.optional_text("prefix")?.unwrap_or_default();
+            let masked = mask_spans(call.text("name")?, call.fields("arguments")?, prefix);
+            Ok(json!(masked))
+        },
     },
     Operation {
         name: "goat.subgraphs",
         fields: &[
             NODES,
             EDGES,
-            InputField {
-                name: "L",
-                holds: "largest number of nodes",
-            },
-            InputField {
-                name: "lo",
-                holds: "smallest number of nodes",
-            },
+            InputField::new("L", "largest number of nodes"),
+            InputField::new("lo", "smallest number of nodes"),
         ],
         definition: "all weakly connected sets of lo to L nodes, sorted",
         run: subgraphs,
@@ -60,16 +48,28 @@ pub(super) static TABLE: &[Operation] = &[
         name: "goat.topo",
         fields: &[NODES, EDGES],
         definition: "the nodes in topological order; ties are ordered by name",
-        run: topo,
+        run: |request| {
+            let NamedGraph { nodes, edges } = named_graph(request)?;
+            let order = topological_order(&nodes, &edges).map_err(|error| no_graph(&error))?;
+            Ok(order.into_iter().map(|node| nodes[node]).collect())
+        },
     },
     Operation {
         name: "goat.init",
-        fields: &[InputField {
-            name: "params_per_api",
-            holds: "number of parameters of each API",
-        }],
+        fields: &[InputField::new(
+            "params_per_api",
+            "number of parameters of each API",
+        )],
         definition: "initial number of edges of the graph",
-        run: init,
+        run: |request| {
+            let counts = request.input.counts("params_per_api")?;
+            let sizes: Vec<usize> = counts
+                .into_iter()
+                .map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+                .collect();
+            let n_edges = n_complete_edges(&sizes);
+            Ok(u64::try_from(n_edges).map_or_else(|_| json!(n_edges as f64), |n| json!(n)))
+        },
     },
 ];
 
@@ -129,13 +129,6 @@ fn named_graph<'l>(request: &Request<'l>) -> Result<NamedGraph<'l>, LineError> {
     Ok(NamedGraph { nodes, edges })
 }
 
-fn mask(request: &Request<'_>) -> Result<Value, LineError> {
-    let call = request.input.object("call")?;
-    let prefix = request.input.optional_text("prefix")?.unwrap_or_default();
-    let masked = mask_spans(call.text("name")?, call.fields("arguments")?, prefix);
-    Ok(json!(masked))
-}
-
 fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
     let NamedGraph { nodes, edges } = named_graph(request)?;
     let size = |name| -> Result<usize, LineError> {
@@ -162,20 +155,4 @@ fn subgraphs(request: &Request<'_>) -> Result<Value, LineError> {
         .map(|set| set.iter().map(|node| nodes[*node]).collect())
         .collect();
     Ok(json!(named_subgraphs))
-}
-
-fn topo(request: &Request<'_>) -> Result<Value, LineError> {
-    let NamedGraph { nodes, edges } = named_graph(request)?;
-    let order = topological_order(&nodes, &edges).map_err(|error| no_graph(&error))?;
-    Ok(order.into_iter().map(|node| nodes[node]).collect())
-}
-
-fn init(request: &Request<'_>) -> Result<Value, LineError> {
-    let counts = request.input.counts("params_per_api")?;
-    let sizes: Vec<usize> = counts
-        .into_iter()
-        .map(|n| usize::try_from(n).unwrap_or(usize::MAX))
-        .collect();
-    let n_edges = n_complete_edges(&sizes);
-    Ok(u64::try_from(n_edges).map_or_else(|_| json!(n_edges as f64), |n| json!(n)))
 }

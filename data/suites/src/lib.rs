@@ -24,6 +24,8 @@ pub mod goat;
 mod guide;
 mod intervals;
 mod llm_judge;
+mod markdown;
+mod named_metrics;
 pub mod nestful;
 pub mod operations;
 mod paired;

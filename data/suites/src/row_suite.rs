@@ -215,14 +215,8 @@ pub const fn score_operation<S: RowSuite>(
         name,
         fields: const {
             &[
-                InputField {
-                    name: "gold",
-                    holds: S::GOLD,
-                },
-                InputField {
-                    name: "output",
-                    holds: "the model's output, a string",
-                },
+                InputField::new("gold", S::GOLD),
+                InputField::new("output", "the model's output, a string"),
             ]
         },
         definition,

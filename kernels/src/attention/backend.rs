@@ -2,9 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
@@ -17,6 +15,7 @@ use super::{
 };
 use crate::cpu::buffer::{contiguous, dims, floats, modify, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 impl AttentionOps for Flex {
     fn document_attention(
@@ -129,21 +128,6 @@ fn heads(qkv: &FlexTensor, queries: Queries) -> Heads {
     }
 }
 
-#[derive(Debug)]
-struct AttentionBackward;
-
-impl<B: AttentionGradients> Backward<B, 1> for AttentionBackward {
-    type State = Attention<B>;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("attention backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::attention_gradient(ops.state, dy));
-        }
-    }
-}
-
 impl<B: AttentionGradients, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
     fn document_attention(
         qkv: FloatTensor<Self>,
@@ -151,16 +135,13 @@ impl<B: AttentionGradients, C: CheckpointStrategy> AttentionOps for Autodiff<B, 
         documents: Documents,
         causality: Causality,
     ) -> FloatTensor<Self> {
-        let prepared = AttentionBackward
-            .prepare::<C>([qkv.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [qkv.node()];
         let qkv = qkv.into_primitive();
         let attention = B::attention_forward(qkv, queries, documents, causality);
         let out = attention.out.clone();
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(attention, out),
-            OpsKind::UnTracked(prep) => prep.finish(out),
-        }
+        with_backward::<B, C, _, _>(inputs, out, move |dy, _| {
+            crate::operation!("attention backward");
+            [Some(B::attention_gradient(attention, dy))]
+        })
     }
 }

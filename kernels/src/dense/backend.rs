@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
@@ -18,6 +16,7 @@ use crate::cpu::packed::operand::Operand;
 use crate::cpu::pool::Buffer;
 use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
 use crate::maybe::Maybe;
+use crate::with_backward::with_backward;
 
 /// Arguments other than tensors.
 #[derive(Debug, Clone)]
@@ -155,44 +154,6 @@ impl DenseGradients for Flex {
     }
 }
 
-/// Parents: x, weight, bias, residual; a missing residual repeats x.
-#[derive(Debug)]
-struct DenseBackward;
-
-/// Saved state of [`DenseBackward`].
-#[derive(Debug, Clone)]
-struct State<B: Backend> {
-    x: FloatTensor<B>,
-    spec: Spec,
-    has_residual: bool,
-}
-
-impl<B: DenseGradients> Backward<B, 4> for DenseBackward {
-    type State = State<B>;
-
-    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("dense backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let State {
-            x,
-            spec,
-            has_residual,
-        } = ops.state;
-        let [x_node, weight, bias, residual] = ops.parents;
-        if let Some(residual) = residual.filter(|_| has_residual) {
-            gradients.register::<B>(residual.id, dy.clone());
-        }
-        let nodes = [x_node, weight, bias];
-        let requested = [0, 1, 2].map(|i| nodes[i].is_some());
-        let input_gradients = B::trained_linear_gradients(x, spec, dy, requested);
-        for (node, gradient) in nodes.into_iter().zip(input_gradients) {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                gradients.register::<B>(node.id, gradient);
-            }
-        }
-    }
-}
-
 impl<B: DenseGradients, C: CheckpointStrategy> DenseOps for Autodiff<B, C> {
     fn trained_linear(
         x: FloatTensor<Self>,
@@ -203,24 +164,18 @@ impl<B: DenseGradients, C: CheckpointStrategy> DenseOps for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let residual = residual.into_option();
         let last = residual.as_ref().map_or_else(|| x.node(), |r| r.node());
-        let prepared = DenseBackward
-            .prepare::<C>([x.node(), weight.node(), bias.node(), last])
-            .compute_bound()
-            .stateful();
+        // A missing residual repeats x.
+        let inputs = [x.node(), weight.node(), bias.node(), last];
         let has_residual = residual.is_some();
         let [x, weight, bias] = [x, weight, bias].map(|tensor| tensor.into_primitive());
         let residual = Maybe::from_option(residual.map(|tensor| tensor.into_primitive()));
         let y = B::trained_linear(x.clone(), weight, bias, residual, spec.clone());
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(
-                State {
-                    x,
-                    spec,
-                    has_residual,
-                },
-                y,
-            ),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, [wants_x, weight, bias, residual]| {
+            crate::operation!("dense backward");
+            let d_residual = (has_residual && residual).then(|| dy.clone());
+            let wanted = [wants_x, weight, bias];
+            let [dx, d_weight, d_bias] = B::trained_linear_gradients(x, spec, dy, wanted);
+            [dx, d_weight, d_bias, d_residual]
+        })
     }
 }

@@ -1,9 +1,7 @@
 //! A linear-attention layer as an operation of the CPU backend, with its backward pass.
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType, Flex, backend_extension};
@@ -12,6 +10,7 @@ use super::cpu::{self, Layer};
 use crate::cpu::buffer::{contiguous, floats, numbers, tensor};
 use crate::cpu::number::with_element_type;
 use crate::gated_norm::cpu::Norm;
+use crate::with_backward::with_backward;
 use crate::{DeltaHeads, Documents};
 
 /// Arguments other than tensors.
@@ -125,30 +124,9 @@ impl DeltaNetPasses for Flex {
     }
 }
 
-#[derive(Debug)]
-struct DeltaNetBackward;
-
-impl<B: DeltaNetPasses> Backward<B, 1> for DeltaNetBackward {
-    /// The input, the outputs of the states, and the other arguments.
-    type State = (FloatTensor<B>, FloatTensor<B>, Frozen<B>);
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("gated_delta_net backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let (x, read, frozen) = ops.state;
-        if let [Some(parent)] = ops.parents {
-            let dx = B::delta_net_backward(x, read, frozen, dy);
-            gradients.register::<B>(parent.id, dx);
-        }
-    }
-}
-
 impl<B: DeltaNetPasses, C: CheckpointStrategy> DeltaNetOps for Autodiff<B, C> {
     fn delta_net(x: FloatTensor<Self>, frozen: Frozen<Self>) -> FloatTensor<Self> {
-        let prepared = DeltaNetBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let x = x.into_primitive();
         let frozen = Frozen::<B> {
             conv: frozen.conv.into_primitive(),
@@ -158,9 +136,9 @@ impl<B: DeltaNetPasses, C: CheckpointStrategy> DeltaNetOps for Autodiff<B, C> {
             arguments: frozen.arguments,
         };
         let [y, read] = B::delta_net_forward(x.clone(), &frozen);
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish((x, read, frozen), y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("gated_delta_net backward");
+            [Some(B::delta_net_backward(x, read, frozen, dy))]
+        })
     }
 }

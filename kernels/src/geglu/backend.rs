@@ -1,9 +1,7 @@
 //! GeGLU as an operation of the CPU backend, with its backward pass.
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
@@ -11,6 +9,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 use super::cpu;
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
@@ -46,33 +45,14 @@ impl GegluGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct GegluBackward;
-
-impl<B: GegluGradients> Backward<B, 1> for GegluBackward {
-    /// `gate_up`.
-    type State = FloatTensor<B>;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("geglu backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::gated_gelu_gradient(ops.state, dy));
-        }
-    }
-}
-
 impl<B: GegluGradients, C: CheckpointStrategy> GegluOps for Autodiff<B, C> {
     fn gated_gelu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
-        let prepared = GegluBackward
-            .prepare::<C>([gate_up.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [gate_up.node()];
         let gate_up = gate_up.into_primitive();
         let y = B::gated_gelu(gate_up.clone());
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(gate_up, y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("geglu backward");
+            [Some(B::gated_gelu_gradient(gate_up, dy))]
+        })
     }
 }

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
@@ -14,6 +12,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 use super::cpu::{self, Spans};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
@@ -68,21 +67,6 @@ impl HeadNormGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct HeadNormBackward;
-
-impl<B: HeadNormGradients> Backward<B, 1> for HeadNormBackward {
-    type State = Saved<B>;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("head_norm backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::norm_spans_gradient(ops.state, dy));
-        }
-    }
-}
-
 impl<B: HeadNormGradients, C: CheckpointStrategy> HeadNormOps for Autodiff<B, C> {
     fn norm_spans(
         x: FloatTensor<Self>,
@@ -90,10 +74,7 @@ impl<B: HeadNormGradients, C: CheckpointStrategy> HeadNormOps for Autodiff<B, C>
         spans: Arc<[usize]>,
         eps: f32,
     ) -> FloatTensor<Self> {
-        let prepared = HeadNormBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let (x, weight) = (x.into_primitive(), weight.into_primitive());
         let y = B::norm_spans(x.clone(), weight.clone(), spans.clone(), eps);
         let saved = Saved {
@@ -102,9 +83,9 @@ impl<B: HeadNormGradients, C: CheckpointStrategy> HeadNormOps for Autodiff<B, C>
             spans,
             eps,
         };
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(saved, y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("head_norm backward");
+            [Some(B::norm_spans_gradient(saved, dy))]
+        })
     }
 }

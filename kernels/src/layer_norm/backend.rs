@@ -1,15 +1,14 @@
 //! Layer norm as an operation of the CPU backend, with its backward pass.
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
 
 use super::cpu;
 use crate::cpu::buffer::{contiguous, dims, floats, tensor};
+use crate::with_backward::with_backward;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
@@ -119,24 +118,6 @@ impl LayerNormGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct LayerNormBackward;
-
-impl<B: LayerNormGradients> Backward<B, 3> for LayerNormBackward {
-    type State = Saved<B>;
-
-    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("layer_norm backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let input_gradients = B::layer_norm_gradients(ops.state, dy);
-        for (node, gradient) in ops.parents.into_iter().zip(input_gradients) {
-            if let Some(node) = node {
-                gradients.register::<B>(node.id, gradient);
-            }
-        }
-    }
-}
-
 impl<B: LayerNormGradients, C: CheckpointStrategy> LayerNormOps for Autodiff<B, C> {
     fn trained_layer_norm(
         x: FloatTensor<Self>,
@@ -144,29 +125,24 @@ impl<B: LayerNormGradients, C: CheckpointStrategy> LayerNormOps for Autodiff<B, 
         bias: FloatTensor<Self>,
         eps: f32,
     ) -> FloatTensor<Self> {
-        let prepared = LayerNormBackward
-            .prepare::<C>([x.node(), weight.node(), bias.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node(), weight.node(), bias.node()];
         let [x, weight, bias] = [x, weight, bias].map(|tensor| tensor.into_primitive());
         let normed = B::layer_norm_forward(x.clone(), weight.clone(), bias.clone(), eps);
         let y = normed.y.clone();
-        match prepared {
-            OpsKind::Tracked(prep) => {
-                let saved_tensors = if normed.is_invertible {
-                    SavedActivation::Output([normed.y, normed.scales])
-                } else {
-                    SavedActivation::Input(x)
-                };
-                let saved = Saved {
-                    kept: saved_tensors,
-                    weight,
-                    bias,
-                    eps,
-                };
-                prep.finish(saved, y)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        let kept = if normed.is_invertible {
+            SavedActivation::Output([normed.y, normed.scales])
+        } else {
+            SavedActivation::Input(x)
+        };
+        let saved = Saved {
+            kept,
+            weight,
+            bias,
+            eps,
+        };
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("layer_norm backward");
+            B::layer_norm_gradients(saved, dy).map(Some)
+        })
     }
 }

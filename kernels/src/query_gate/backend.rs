@@ -1,9 +1,7 @@
 //! Query gates as operations of the CPU backend, with their backward passes.
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
@@ -11,6 +9,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 use super::{GatedHeads, cpu};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 /// Operations that a backend implements itself.
 #[backend_extension(Autodiff, Flex)]
@@ -87,53 +86,14 @@ impl QueryGateGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct WithoutGatesBackward;
-
-impl<B: QueryGateGradients> Backward<B, 1> for WithoutGatesBackward {
-    type State = GatedHeads;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("query_gate backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            let dx = B::heads_without_gates_gradient(dy, ops.state);
-            gradients.register::<B>(parent.id, dx);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct GatedBackward;
-
-impl<B: QueryGateGradients> Backward<B, 2> for GatedBackward {
-    /// The attention output, all heads, and their layout.
-    type State = (FloatTensor<B>, FloatTensor<B>, GatedHeads);
-
-    fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("query_gate backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let (attended, x, heads) = ops.state;
-        let input_gradients = B::heads_gated_gradients(attended, x, dy, heads);
-        for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
-            if let Some(parent) = parent {
-                gradients.register::<B>(parent.id, gradient);
-            }
-        }
-    }
-}
-
 impl<B: QueryGateGradients, C: CheckpointStrategy> QueryGateOps for Autodiff<B, C> {
     fn heads_without_gates(x: FloatTensor<Self>, heads: GatedHeads) -> FloatTensor<Self> {
-        let prepared = WithoutGatesBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let y = B::heads_without_gates(x.into_primitive(), heads);
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(heads, y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("query_gate backward");
+            [Some(B::heads_without_gates_gradient(dy, heads))]
+        })
     }
 
     fn heads_gated(
@@ -141,15 +101,12 @@ impl<B: QueryGateGradients, C: CheckpointStrategy> QueryGateOps for Autodiff<B, 
         x: FloatTensor<Self>,
         heads: GatedHeads,
     ) -> FloatTensor<Self> {
-        let prepared = GatedBackward
-            .prepare::<C>([attended.node(), x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [attended.node(), x.node()];
         let (attended, x) = (attended.into_primitive(), x.into_primitive());
         let y = B::heads_gated(attended.clone(), x.clone(), heads);
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish((attended, x, heads), y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("query_gate backward");
+            B::heads_gated_gradients(attended, x, dy, heads).map(Some)
+        })
     }
 }

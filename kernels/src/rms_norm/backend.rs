@@ -2,9 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
@@ -12,6 +10,7 @@ use burn::tensor::DType;
 use super::{RmsNormGradients, RmsNormOps, cpu};
 use crate::cpu::buffer::{contiguous, dims, floats, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 impl RmsNormOps for Flex {
     fn frozen_rms_norm(x: FlexTensor, weight: FlexTensor, eps: f32, output: DType) -> FlexTensor {
@@ -39,23 +38,6 @@ impl RmsNormGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct RmsNormBackward;
-
-impl<B: RmsNormGradients> Backward<B, 1> for RmsNormBackward {
-    /// `x`, the weight and epsilon.
-    type State = (FloatTensor<B>, FloatTensor<B>, f32);
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("rms_norm backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let (x, weight, eps) = ops.state;
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::rms_norm_gradient(x, weight, eps, dy));
-        }
-    }
-}
-
 impl<B: RmsNormGradients, C: CheckpointStrategy> RmsNormOps for Autodiff<B, C> {
     fn frozen_rms_norm(
         x: FloatTensor<Self>,
@@ -63,15 +45,12 @@ impl<B: RmsNormGradients, C: CheckpointStrategy> RmsNormOps for Autodiff<B, C> {
         eps: f32,
         output: DType,
     ) -> FloatTensor<Self> {
-        let prepared = RmsNormBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let (x, weight) = (x.into_primitive(), weight.into_primitive());
         let y = B::frozen_rms_norm(x.clone(), weight.clone(), eps, output);
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish((x, weight, eps), y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("rms_norm backward");
+            [Some(B::rms_norm_gradient(x, weight, eps, dy))]
+        })
     }
 }

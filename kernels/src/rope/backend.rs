@@ -2,9 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
@@ -12,6 +10,7 @@ use super::cpu::{Tables, rotate};
 use super::{Direction, RopeOps, Turn};
 use crate::cpu::buffer::{contiguous, dims, floats};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 impl RopeOps for Flex {
     fn rotate(x: FlexTensor, cos: FlexTensor, sin: FlexTensor, turn: Turn) -> FlexTensor {
@@ -28,23 +27,6 @@ impl RopeOps for Flex {
     }
 }
 
-#[derive(Debug)]
-struct RopeBackward;
-
-impl<B: RopeOps> Backward<B, 1> for RopeBackward {
-    /// Cosines, sines, and the rotation of the gradient.
-    type State = (FloatTensor<B>, FloatTensor<B>, Turn);
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("rope backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        let (cos, sin, turn) = ops.state;
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::rotate(dy, cos, sin, turn));
-        }
-    }
-}
-
 impl<B: RopeOps, C: CheckpointStrategy> RopeOps for Autodiff<B, C> {
     fn rotate(
         x: FloatTensor<Self>,
@@ -52,10 +34,7 @@ impl<B: RopeOps, C: CheckpointStrategy> RopeOps for Autodiff<B, C> {
         sin: FloatTensor<Self>,
         turn: Turn,
     ) -> FloatTensor<Self> {
-        let prepared = RopeBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let (cos, sin) = (cos.into_primitive(), sin.into_primitive());
         let y = B::rotate(x.into_primitive(), cos.clone(), sin.clone(), turn);
         let back = Turn {
@@ -65,9 +44,9 @@ impl<B: RopeOps, C: CheckpointStrategy> RopeOps for Autodiff<B, C> {
             },
             ..turn
         };
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish((cos, sin, back), y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("rope backward");
+            [Some(B::rotate(dy, cos, sin, back))]
+        })
     }
 }

@@ -5,9 +5,7 @@
 use std::mem::MaybeUninit;
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, TensorMetadata, backend_extension};
@@ -16,6 +14,7 @@ use super::{RowIndices, Sources};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::{Number, with_element_type};
 use crate::cpu::rows::write_rows;
+use crate::with_backward::with_backward;
 
 /// Operation that a backend implements itself.
 #[backend_extension(Autodiff, Flex, Cube: cfg(feature = "cube"))]
@@ -59,35 +58,16 @@ impl GatherOps for Flex {
     }
 }
 
-#[derive(Debug)]
-struct SelectBackward;
-
-impl<B: GatherOps> Backward<B, 1> for SelectBackward {
-    /// Source rows of the gradient.
-    type State = Sources;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("select_rows backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::gather_rows(dy, ops.state));
-        }
-    }
-}
-
 impl<B: GatherOps, C: CheckpointStrategy> SelectOps for Autodiff<B, C> {
     fn select_rows_of(x: FloatTensor<Self>, rows: RowIndices) -> FloatTensor<Self> {
-        let prepared = SelectBackward
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [x.node()];
         let x = x.into_primitive();
         let [n, _] = x.shape().dims();
         let sources = rows.gradient_sources(n);
         let y = B::select_rows_of(x, rows);
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(sources, y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("select_rows backward");
+            [Some(B::gather_rows(dy, sources))]
+        })
     }
 }

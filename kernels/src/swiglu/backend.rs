@@ -2,15 +2,14 @@
 
 use burn::backend::Flex;
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{SwigluGradients, SwigluOps, cpu};
 use crate::cpu::buffer::{contiguous, dims, numbers, tensor};
 use crate::cpu::number::with_element_type;
+use crate::with_backward::with_backward;
 
 impl SwigluOps for Flex {
     fn gated_silu(gate_up: FlexTensor) -> FlexTensor {
@@ -33,33 +32,14 @@ impl SwigluGradients for Flex {
     }
 }
 
-#[derive(Debug)]
-struct SwigluBackward;
-
-impl<B: SwigluGradients> Backward<B, 1> for SwigluBackward {
-    /// `gate_up`.
-    type State = FloatTensor<B>;
-
-    fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        crate::operation!("swiglu backward");
-        let dy = gradients.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            gradients.register::<B>(parent.id, B::gated_silu_gradient(ops.state, dy));
-        }
-    }
-}
-
 impl<B: SwigluGradients, C: CheckpointStrategy> SwigluOps for Autodiff<B, C> {
     fn gated_silu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
-        let prepared = SwigluBackward
-            .prepare::<C>([gate_up.node()])
-            .compute_bound()
-            .stateful();
+        let inputs = [gate_up.node()];
         let gate_up = gate_up.into_primitive();
         let y = B::gated_silu(gate_up.clone());
-        match prepared {
-            OpsKind::Tracked(prep) => prep.finish(gate_up, y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
+        with_backward::<B, C, _, _>(inputs, y, move |dy, _| {
+            crate::operation!("swiglu backward");
+            [Some(B::gated_silu_gradient(gate_up, dy))]
+        })
     }
 }

@@ -3,20 +3,20 @@
 //! They are separate files, which can be read, run and reviewed as configs; a test loads each of
 //! them.
 
-/// A config to start from.
+/// Starting points for a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// Text to JSON with a schema, on triples of text, schema and JSON.
+    /// Text to JSON by schema.
     Slot,
-    /// Supervised fine-tuning on conversations.
+    /// Prompts and completions, or chats, for any task.
     Sft,
-    /// Calls of tools, on conversations with tools.
+    /// Tool calls, from chats with tools.
     Calls,
-    /// Calls of APIs, on trajectories.
+    /// API calls, from trajectories.
     Goat,
-    /// A retriever, on pairs of query and document.
+    /// A retriever only, from pairs.
     Retriever,
-    /// Calls of APIs and the retriever that finds them, on trajectories.
+    /// API calls, and a retriever for the API documents.
     Joint,
 }
 

@@ -25,7 +25,7 @@ pub use pipelines::*;
 pub use sandbox::*;
 pub use structure::*;
 
-use crate::config::Suite;
+use crate::config::{Preset, Suite};
 use tooltune_ranks::RequestedRanks;
 
 /// LoRA fine-tuning that turns small open language models into reliable tool users.
@@ -169,29 +169,12 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
-/// Starting points for a config.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PresetName {
-    /// Text to JSON by schema.
-    Slot,
-    /// Prompts and completions, or chats, for any task.
-    Sft,
-    /// Tool calls, from chats with tools.
-    Calls,
-    /// API calls, from trajectories.
-    Goat,
-    /// A retriever only, from pairs.
-    Retriever,
-    /// API calls, and a retriever for the API documents.
-    Joint,
-}
-
 /// `tooltune init --preset slot > my.toml`
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Starting point.
     #[arg(long, value_enum, default_value = "slot")]
-    pub preset: PresetName,
+    pub preset: Preset,
     /// Translate this Axolotl, LLaMA-Factory, ms-swift or TRL config instead of using a preset: a
     /// YAML or JSON file, or a shell script that starts the training. Prints how each key was
     /// translated, and which keys have no equivalent.

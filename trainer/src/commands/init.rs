@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use serde_json::{Map, Value};
 use tooltune_disk::atomic::create_file;
 use tooltune_disk::regular_file;
@@ -9,13 +10,13 @@ use tooltune_json::parse_unique;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise_file};
 
 use super::{eprint_line, print_result};
-use crate::cli::{InitArgs, PresetName};
+use crate::cli::InitArgs;
 use crate::config::budgets::CONFIG_BYTES;
 use crate::config::foreign::{
     Origin, RowFacts, RowFile, TrainingCommand, find_training_command, one_line, rows_to_learn,
     to_toml, to_yaml, toml_to_yaml, translate,
 };
-use crate::config::{LoadedConfig, Preset, Source, table_names};
+use crate::config::{LoadedConfig, Source, table_names};
 use crate::error::Error;
 
 /// Maximum bytes of row files to read when converting epochs to steps.
@@ -45,22 +46,19 @@ pub(super) fn run(args: &InitArgs) -> Result<(), Error> {
 
 /// Returns a preset, with the name of the new file in its comments.
 fn preset(args: &InitArgs) -> String {
-    let (preset, name) = match args.preset {
-        PresetName::Slot => (Preset::Slot, "slot.toml"),
-        PresetName::Sft => (Preset::Sft, "sft.toml"),
-        PresetName::Calls => (Preset::Calls, "calls.toml"),
-        PresetName::Goat => (Preset::Goat, "goat.toml"),
-        PresetName::Retriever => (Preset::Retriever, "retriever.toml"),
-        PresetName::Joint => (Preset::Joint, "joint.toml"),
-    };
-    let text = preset.text();
+    let text = args.preset.text();
     match &args.output {
         None => text.to_owned(),
         Some(path) => {
             // The comments contain commands for the user to copy.
             let path = path.display().to_string();
             let quoted = shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into);
-            text.replace(&format!(" {name}"), &format!(" {}", one_line(&quoted)))
+            let value = args
+                .preset
+                .to_possible_value()
+                .expect("presets are values of the option");
+            let name = format!(" {}.toml", value.get_name());
+            text.replace(&name, &format!(" {}", one_line(&quoted)))
         }
     }
 }

@@ -3,6 +3,8 @@
 //! A sink may drop records, but never ends the run. `metrics.jsonl` and `timing.jsonl`, which must
 //! be complete, are written by the recipe itself.
 
+#[cfg(test)]
+mod shared_writer;
 mod tensorboard;
 mod terminal;
 

@@ -352,25 +352,9 @@ fn eval_text(
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex, PoisonError};
 
+    use super::super::shared_writer::SharedWriter;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Shared {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     fn step() -> Record {
         Record::Step(StepRecord {
@@ -391,11 +375,6 @@ mod tests {
         })
     }
 
-    fn written(shared: &Shared) -> String {
-        let bytes = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     fn eval(step: u64, values: [f64; 3]) -> Record {
         let names = ["loss", "slot.exact_match_f", "slot.mean"];
         let metrics = names.map(str::to_owned).into_iter().zip(values);
@@ -409,7 +388,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_each_record_is_lines_of_at_most_80_columns() {
-        let shared = Shared::default();
+        let shared = SharedWriter::default();
         let mut sink = TerminalSink::lines(400, Box::new(shared.clone()))
             .with_chosen(["slot.mean"].into_iter());
         for record in [
@@ -431,7 +410,7 @@ step 40/400  evaluated in 1h02m
   loss                    0.7500      1.5000
   slot.exact_match_f      0.5000      0.0000
 ";
-        assert_eq!(written(&shared), expected);
+        assert_eq!(shared.text(), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= 80));
     }
 
@@ -452,7 +431,7 @@ step 40/400  evaluated in 1h02m
 
     #[test]
     fn without_a_terminal_a_slow_run_prints_its_duration_once() {
-        let shared = Shared::default();
+        let shared = SharedWriter::default();
         let mut sink = TerminalSink::lines(400, Box::new(shared.clone()));
         for (seconds, remaining_secs) in [(1.0, None), (9.0, Some(4e3)), (11.0, Some(3e3))] {
             sink.drawn = None;
@@ -469,7 +448,7 @@ step 40/400  evaluated in 1h02m
             elapsed_secs: 20.0,
             remaining_secs: Some(2e3),
         });
-        assert_eq!(written(&shared), "step 0/400  eta 50m00s\n");
+        assert_eq!(shared.text(), "step 0/400  eta 50m00s\n");
     }
 
     #[test]
@@ -487,15 +466,14 @@ step 40/400  evaluated in 1h02m
                 "nothing to do: the run stopped early at step 719 of 4000",
             ),
         ] {
-            let shared = Shared::default();
+            let shared = SharedWriter::default();
             let mut sink = TerminalSink::lines(4000, Box::new(shared.clone()));
             sink.record(&Record::Resumed(ResumeRecord {
                 checkpoint: format!("runs/x/checkpoint-{step}").into(),
                 step,
                 is_over,
             }));
-            let text = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-            assert_eq!(String::from_utf8_lossy(&text), format!("{expected}\n"));
+            assert_eq!(shared.text(), format!("{expected}\n"));
         }
     }
 

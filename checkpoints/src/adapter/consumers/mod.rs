@@ -14,7 +14,7 @@ pub(super) use peft::ALL_LINEAR;
 
 pub use compatibility::{Compatibility, CompatibilityRow, ServedBase, compatibility};
 pub use peft::{PeftRules, peft_rules};
-pub use servers::{VllmLoad, converter_rules, sglang_rules, vllm_rules};
+pub use servers::{VllmLoad, vllm_rules};
 pub use verdict::{Consumer, Verdict};
 
 /// The output layer. Some programs do not support adapters on it.

@@ -5,7 +5,6 @@ use super::{HEAD, Verdict};
 use crate::adapter::scaling::{ModuleScaling, Pair, Scalings, pairs};
 use crate::adapter::{Adapter, PeftConfig, TargetModules};
 use crate::error::CheckpointError;
-use crate::families::is_in_gguf;
 
 /// Values that vLLM accepts for `--max-lora-rank`.
 const VLLM_RANKS: [usize; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
@@ -129,23 +128,6 @@ pub(super) fn largest_rank(adapter: &Adapter, pairs: &[Pair<'_>]) -> usize {
     ranks.max().unwrap_or(0).max(adapter.config.r)
 }
 
-/// Rank and scaling of every module by SGLang's rules: always `lora_alpha / r`, regardless of other
-/// fields.
-///
-/// # Errors
-///
-/// The adapter has DoRA magnitudes or fully trained weights, or a tensor is not a LoRA factor or
-/// lacks its other half.
-///
-/// # Source
-///
-/// sgl-project/sglang, issue 40835.
-pub fn sglang_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
-    require_only_factors(adapter, "SGLang")?;
-    let scaling = sglang_scaling(&adapter.config);
-    Ok(scalings_of(&pairs(&adapter.tensors)?, |_| scaling))
-}
-
 /// Refuses an adapter that has more than low-rank factors.
 fn require_only_factors(adapter: &Adapter, consumer: &'static str) -> Result<(), CheckpointError> {
     match adapter.non_lora_parts() {
@@ -158,6 +140,11 @@ fn require_only_factors(adapter: &Adapter, consumer: &'static str) -> Result<(),
     }
 }
 
+/// The scaling of every module in SGLang, regardless of other fields.
+///
+/// # Source
+///
+/// sgl-project/sglang, issue 40835.
 pub(super) fn sglang_scaling(config: &PeftConfig) -> f64 {
     config.lora_alpha / config.r as f64
 }
@@ -193,35 +180,15 @@ pub(super) fn sglang_overrides(config: &PeftConfig) -> bool {
             .any(|alpha| alpha != config.lora_alpha)
 }
 
-/// Rank and scaling of every module in llama.cpp if the adapter is converted by its
+/// The scaling of a module in llama.cpp if the adapter is converted by its
 /// `convert_lora_to_gguf.py`: `lora_alpha` divided by the rank of the tensors, or 1 if `lora_alpha`
 /// is 0.
 ///
 /// Files written by [`crate::adapter::write_gguf_adapter`] preserve every scaling instead.
 ///
-/// # Errors
-///
-/// The adapter has DoRA magnitudes or fully trained weights, a module has no GGUF name, or a tensor
-/// is not a LoRA factor or lacks its other half.
-///
 /// # Source
 ///
 /// ggml-org/llama.cpp, `convert_lora_to_gguf.py` and `src/llama-adapter.h`, `get_scale`.
-pub fn converter_rules(adapter: &Adapter) -> Result<Scalings, CheckpointError> {
-    require_only_factors(adapter, "llama.cpp's converter")?;
-    let pairs = pairs(&adapter.tensors)?;
-    if let Some(pair) = pairs.iter().find(|pair| !is_in_gguf(pair.module)) {
-        return Err(CheckpointError::RefusedBy {
-            consumer: "llama.cpp's converter",
-            problem: format!("{} has no GGUF name", pair.module),
-            fix: "train without that target".to_owned(),
-        });
-    }
-    Ok(scalings_of(&pairs, |pair| {
-        converter_scaling(&adapter.config, pair.rank())
-    }))
-}
-
 pub(super) fn converter_scaling(config: &PeftConfig, rank: usize) -> f64 {
     if config.lora_alpha == 0.0 {
         1.0

@@ -189,8 +189,6 @@ fn an_unpaired_factor_is_an_error_for_every_program() {
     for error in [
         peft_rules(&half).unwrap_err(),
         vllm_rules(&half, None).unwrap_err(),
-        sglang_rules(&half).unwrap_err(),
-        converter_rules(&half).unwrap_err(),
         compatibility(&half, PLAIN).unwrap_err(),
     ] {
         assert!(error.to_string().contains("the other half of"), "{error}");
@@ -235,8 +233,6 @@ fn plain_lora_is_the_same_everywhere() {
     assert_eq!(table.whole.fix, None);
     let expected = peft_rules(&plain).unwrap();
     assert_eq!(vllm_rules(&plain, None).unwrap().scalings, expected);
-    assert_eq!(sglang_rules(&plain).unwrap(), expected);
-    assert_eq!(converter_rules(&plain).unwrap(), expected);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 pub use arguments::canonical_arguments;
 pub use canned::CannedExecutor;
 pub use global::{WithGlobalFunctions, global_functions, without_global_functions};
-pub use literal::{container_literal, leading_literal};
+pub use literal::container_literal;
 pub use recording::RecordingExecutor;
 pub use replay::{ReplayExecutor, describe_parameters, missing_argument, unrecorded_message};
 pub use result::CallResult;

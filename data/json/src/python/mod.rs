@@ -7,6 +7,7 @@
 
 mod division;
 mod json;
+mod literal;
 mod number;
 mod repr;
 mod round;
@@ -16,6 +17,7 @@ mod value;
 mod tests;
 
 pub use json::{PythonJsonError, dumps, loads, loads_prefix};
+pub use literal::{LiteralReader, leading_literal, python_literal};
 pub use number::{MAX_INTEGER_BITS, Number, NumberError};
 pub use repr::{python_repr, python_str};
 pub use round::round_to;

@@ -37,10 +37,10 @@ pub enum NumberError {
     #[error("the result has more than {MAX_INTEGER_BITS} bits")]
     TooLarge,
     /// `ValueError`: the function is undefined for this argument, or its value is complex.
-    #[error("the function has no real value for this argument")]
+    #[error("the function has no real value there")]
     Domain,
     /// `TypeError`: an integer was expected.
-    #[error("expected an integer")]
+    #[error("an integer was expected")]
     NotInteger,
 }
 

@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use num_bigint::BigInt;
 use serde_json::Value;
 
+use super::json::dumps;
 use super::number::Number;
 
 /// A dictionary with string keys, in insertion order; equality ignores the order.
@@ -113,6 +114,11 @@ impl PyValue {
     /// A field of a dictionary.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.as_dict()?.get(key)
+    }
+
+    /// The value as JSON; `None` if it contains NaN, an infinity or another value without JSON.
+    pub fn to_json(&self) -> Option<Value> {
+        crate::parse(&dumps(self)).ok()
     }
 
     /// Python's name of the type: `int`, `NoneType`.

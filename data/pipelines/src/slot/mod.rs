@@ -46,37 +46,30 @@ const JUDGE: &str = "judge";
 pub const ROWS_FILE: &str = "rows.jsonl";
 const CHECKED_FILE: &str = "checked.jsonl";
 
-/// Stages without user-provided texts.
-const GENERATION: &[Stage] = &[
-    Stage {
-        name: GENERATE,
-        file: "generated.jsonl",
-    },
-    Stage {
+/// The stages; the first one writes the pairs.
+const fn stages(first: Stage) -> [Stage; 3] {
+    let check = Stage {
         name: CHECK,
         file: CHECKED_FILE,
-    },
-    Stage {
+    };
+    let judge = Stage {
         name: JUDGE,
         file: ROWS_FILE,
-    },
-];
+    };
+    [first, check, judge]
+}
+
+/// Stages without user-provided texts.
+const GENERATION: &[Stage] = &stages(Stage {
+    name: GENERATE,
+    file: "generated.jsonl",
+});
 
 /// Stages with user-provided texts.
-const ANNOTATION: &[Stage] = &[
-    Stage {
-        name: ANNOTATE,
-        file: "annotated.jsonl",
-    },
-    Stage {
-        name: CHECK,
-        file: CHECKED_FILE,
-    },
-    Stage {
-        name: JUDGE,
-        file: ROWS_FILE,
-    },
-];
+const ANNOTATION: &[Stage] = &stages(Stage {
+    name: ANNOTATE,
+    file: "annotated.jsonl",
+});
 
 /// The prompts of the pipeline.
 ///

@@ -14,20 +14,13 @@ use super::{
 use crate::is_cut;
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
-const fn field(name: &'static str, description: &'static str) -> InputField {
-    InputField {
-        name,
-        holds: description,
-    }
-}
-
-const TOOLS: InputField = field("tools", "the tools of the row");
-const GOLD: InputField = field(
+const TOOLS: InputField = InputField::new("tools", "the tools of the row");
+const GOLD: InputField = InputField::new(
     "gold",
     "array of {name, arguments}; empty if the gold answer is text",
 );
-const RAW: InputField = field("raw", "the answer as a string");
-const FINISH_REASON: InputField = field(
+const RAW: InputField = InputField::new("raw", "the answer as a string");
+const FINISH_REASON: InputField = InputField::new(
     "finish_reason",
     "why generation ended, a string; optional; an answer that was cut off is never right",
 );
@@ -38,7 +31,16 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "calls.read",
         fields: &[TOOLS, RAW],
         definition: "{calls, malformed, dialect} of an answer",
-        run: read,
+        run: |request| {
+            let tools = tools(&request.input)?;
+            let CallsAnswer {
+                calls,
+                malformed,
+                dialect,
+                ..
+            } = read_calls(request.input.text("raw")?, &tools);
+            Ok(json!({"calls": calls, "malformed": malformed, "dialect": dialect}))
+        },
     },
     Operation {
         name: "calls.turn",
@@ -48,7 +50,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "calls.dataset",
-        fields: &[field("rows", "array of {tools, gold, raw, finish_reason?}")],
+        fields: &[InputField::new(
+            "rows",
+            "array of {tools, gold, raw, finish_reason?}",
+        )],
         definition: "means over many answers, by number of calls, schema depth and tool",
         run: dataset,
     },
@@ -58,17 +63,6 @@ fn tools(fields: &Fields<'_>) -> Result<ToolSet, LineError> {
     let tools = fields.value("tools")?.as_array();
     let tools = tools.ok_or_else(|| fields.wrong_type("tools", "an array of tools"))?;
     Ok(ToolSet::new(tools))
-}
-
-fn read(request: &Request<'_>) -> Result<Value, LineError> {
-    let tools = tools(&request.input)?;
-    let CallsAnswer {
-        calls,
-        malformed,
-        dialect,
-        ..
-    } = read_calls(request.input.text("raw")?, &tools);
-    Ok(json!({"calls": calls, "malformed": malformed, "dialect": dialect}))
 }
 
 fn score_line(fields: &Fields<'_>, scorer: &mut CallsScorer) -> Result<TurnScore, LineError> {

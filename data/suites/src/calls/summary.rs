@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::score::{CallScore, Rule, Share, TurnScore};
-use crate::bootstrap::{Estimate, cell, indicator, mean, ratio_estimate};
+use crate::bootstrap::{Estimate, indicator, mean, ratio_estimate};
+use crate::markdown::percent;
+use crate::named_metrics::named_estimates;
 
 /// Means over turns, each with its bootstrap 95 % interval; `None` if the denominator is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -97,25 +99,28 @@ pub struct CallsSummary {
     pub n_unchecked: usize,
 }
 
-impl CallsSummary {
-    /// The names accepted by [`CallsSummary::value`].
-    pub const NAMES: [&'static str; 14] = [
-        "balanced",
-        "right",
-        "exact",
-        "text_right",
-        "name",
-        "arguments",
-        "call_exact",
-        "valid",
-        "malformed_rate",
-        "invented_rate",
-        "unwanted_rate",
-        "missed_rate",
-        "extra_rate",
-        "cut_rate",
-    ];
+named_estimates!(
+    CallsSummary,
+    |summary| summary.overall,
+    [
+        balanced,
+        right,
+        exact,
+        text_right,
+        name,
+        arguments,
+        call_exact,
+        valid,
+        malformed_rate,
+        invented_rate,
+        unwanted_rate,
+        missed_rate,
+        extra_rate,
+        cut_rate
+    ]
+);
 
+impl CallsSummary {
     /// The metrics for which lower is better.
     pub const LOWER_IS_BETTER: [&'static str; 6] = [
         "malformed_rate",
@@ -162,28 +167,6 @@ impl CallsSummary {
             faults,
             dialects,
             n_unchecked: scores.iter().map(|score| score.n_unchecked).sum(),
-        }
-    }
-
-    /// The estimate of a metric; `None` if the name is unknown or the metric applies to no turn.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        let metrics = &self.overall;
-        match name {
-            "balanced" => metrics.balanced,
-            "right" => metrics.right,
-            "exact" => metrics.exact,
-            "text_right" => metrics.text_right,
-            "name" => metrics.name,
-            "arguments" => metrics.arguments,
-            "call_exact" => metrics.call_exact,
-            "valid" => metrics.valid,
-            "malformed_rate" => metrics.malformed_rate,
-            "invented_rate" => metrics.invented_rate,
-            "unwanted_rate" => metrics.unwanted_rate,
-            "missed_rate" => metrics.missed_rate,
-            "extra_rate" => metrics.extra_rate,
-            "cut_rate" => metrics.cut_rate,
-            _ => None,
         }
     }
 }
@@ -347,8 +330,4 @@ pub fn calls_table(name: &str, summary: &CallsSummary) -> String {
         table.push_str(&format!("| {n_hidden} more tools | | | | |\n"));
     }
     table
-}
-
-fn percent(estimate: Option<Estimate>) -> String {
-    cell(estimate, 100.0, "")
 }

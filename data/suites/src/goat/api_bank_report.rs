@@ -15,6 +15,8 @@ use super::report::JudgedMeans;
 use super::rouge::{rouge_l_apibank, rouge_l_plain};
 use super::{GoatError, is_answered};
 use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, ratio_estimate};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_estimates;
 
 /// The scores of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -139,34 +141,22 @@ pub struct ApiBankReport {
     pub parse_error_rate: Estimate,
 }
 
+named_estimates!(
+    ApiBankReport,
+    |report| report,
+    [
+        correctness,
+        sample_accuracy,
+        correct_path,
+        delta_len,
+        rouge_l,
+        rouge_l_plain,
+        sr,
+        parse_error_rate
+    ]
+);
+
 impl ApiBankReport {
-    /// The names accepted by [`ApiBankReport::value`].
-    pub const NAMES: [&'static str; 8] = [
-        "correctness",
-        "sample_accuracy",
-        "correct_path",
-        "delta_len",
-        "rouge_l",
-        "rouge_l_plain",
-        "sr",
-        "parse_error_rate",
-    ];
-
-    /// The mean of a metric; `None` if no sample has it or the name is unknown.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        match name {
-            "correctness" => self.correctness,
-            "sample_accuracy" => self.sample_accuracy,
-            "correct_path" => self.correct_path,
-            "delta_len" => self.delta_len,
-            "rouge_l" => self.rouge_l,
-            "rouge_l_plain" => self.rouge_l_plain,
-            "sr" => self.sr,
-            "parse_error_rate" => Some(self.parse_error_rate),
-            _ => None,
-        }
-    }
-
     /// Aggregates the scores of a run.
     ///
     /// # Errors
@@ -209,14 +199,11 @@ impl ApiBankReport {
 /// Formats reports as a Markdown table in per cent, one named line per report; missing values are
 /// dashes.
 pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
-    let mut table = "| apibank | n | judged | sr % | with gold calls | correct_path % | delta_len \
-                     | correctness % | sample_accuracy % | with gold answer | rouge_l % \
-                     | parse_error_rate % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
-    for (name, report) in reports {
-        let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
-        let cells = [
+    let headings = "apibank | n | judged | sr % | with gold calls | correct_path % | delta_len \
+                    | correctness % | sample_accuracy % | with gold answer | rouge_l % \
+                    | parse_error_rate %";
+    let line = |(name, report): &(&str, &ApiBankReport)| {
+        [
             (*name).to_owned(),
             report.n.to_string(),
             report.n_judged.to_string(),
@@ -228,11 +215,10 @@ pub fn api_bank_table(reports: &[(&str, &ApiBankReport)]) -> String {
             percent(report.sample_accuracy),
             report.n_response_samples.to_string(),
             percent(report.rouge_l),
-            percent(Some(report.parse_error_rate)),
-        ];
-        table.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    table
+            percent(report.parse_error_rate),
+        ]
+    };
+    markdown_table(headings, reports.iter().map(line))
 }
 
 #[cfg(test)]

@@ -16,30 +16,23 @@ use tooltune_json::ExactJson;
 
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
-const fn field(name: &'static str, description: &'static str) -> InputField {
-    InputField {
-        name,
-        holds: description,
-    }
-}
-
 const CALLS: &str = "array of {name, args}; args is an object, its text, or null";
-const PRED_CALLS: InputField = field("pred", CALLS);
-const GOLD_CALLS: InputField = field("gold", CALLS);
-const MODE: InputField = field("options.mode", "\"normalized\" (default) or \"strict\"");
-const TEMPLATES: InputField = field(
+const PRED_CALLS: InputField = InputField::new("pred", CALLS);
+const GOLD_CALLS: InputField = InputField::new("gold", CALLS);
+const MODE: InputField = InputField::new("options.mode", "\"normalized\" (default) or \"strict\"");
+const TEMPLATES: InputField = InputField::new(
     "templates",
     "endpoint names, such as \"GET /movie/{movie_id}\"; optional",
 );
-const INSTANCES: InputField = field(
+const INSTANCES: InputField = InputField::new(
     "instances",
     "array of {pred, gold}, each an array of {name, args, output, exception}; a gold call may have \
      check_input",
 );
-const HYPOTHESIS: InputField = field("hyp", "the answer");
-const REFERENCE: InputField = field("ref", "the gold answer");
-const RANKED: InputField = field("ranked", "names of documents, best first");
-const GOLD_DOCUMENTS: InputField = field("gold", "names of the gold documents");
+const HYPOTHESIS: InputField = InputField::new("hyp", "the answer");
+const REFERENCE: InputField = InputField::new("ref", "the gold answer");
+const RANKED: InputField = InputField::new("ranked", "names of documents, best first");
+const GOLD_DOCUMENTS: InputField = InputField::new("gold", "names of the gold documents");
 
 /// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
@@ -47,35 +40,50 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "goat.sa",
         fields: &[PRED_CALLS, GOLD_CALLS, TEMPLATES],
         definition: "selection accuracy: Jaccard similarity of the sets of names",
-        run: sa,
+        run: |request| {
+            let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
+            Ok(json!(selection_accuracy(&pred, &gold)))
+        },
     },
     Operation {
         name: "goat.ia",
         fields: &[PRED_CALLS, GOLD_CALLS, TEMPLATES, MODE],
         definition: "invocation accuracy: Jaccard similarity of the sets of names with arguments",
-        run: ia,
+        run: |request| {
+            let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
+            Ok(json!(invocation_accuracy(&pred, &gold, equality(request)?)))
+        },
     },
     Operation {
         name: "goat.args_equal",
         fields: &[
-            field("a", "arguments: an object, its text, or null"),
-            field("b", "arguments"),
+            InputField::new("a", "arguments: an object, its text, or null"),
+            InputField::new("b", "arguments"),
             MODE,
         ],
         definition: "whether two calls have the same arguments",
-        run: arguments_equal,
+        run: |request| {
+            let [left, right] = ["a", "b"].map(|name| {
+                request.input.value(name)?;
+                Ok::<_, LineError>(Arguments::from(request.exact_input(name)))
+            });
+            Ok(json!(args_equal(&left?, &right?, equality(request)?)))
+        },
     },
     Operation {
         name: "goat.norm_name",
-        fields: &[field("name", "the name to normalize"), TEMPLATES],
+        fields: &[InputField::new("name", "the name to normalize"), TEMPLATES],
         definition: "the endpoint template that matches a name, or the normalized name",
-        run: norm_name,
+        run: |request| {
+            let name = request.input.text("name")?;
+            Ok(json!(endpoints(request)?.normalize(name)))
+        },
     },
     Operation {
         name: "goat.correct_path",
         fields: &[
-            field("pred", "names in order"),
-            field("gold", "names in order, or an array of such paths"),
+            InputField::new("pred", "names in order"),
+            InputField::new("gold", "names in order, or an array of such paths"),
             TEMPLATES,
         ],
         definition: "whether a gold path is a subsequence of the predicted one",
@@ -83,72 +91,94 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "goat.delta_len",
-        fields: &[field("items", "array of {success, pred_len, gold_len}")],
+        fields: &[InputField::new(
+            "items",
+            "array of {success, pred_len, gold_len}",
+        )],
         definition: "mean number of calls beyond the gold calls over the solved cases, or null",
         run: lengths,
     },
     Operation {
         name: "goat.percent",
-        fields: &[field("flags", "array of booleans")],
+        fields: &[InputField::new("flags", "array of booleans")],
         definition: "percentage of true flags, or null",
-        run: share_of_calls,
+        run: |request| Ok(json!(percent(&request.input.flags("flags")?))),
     },
     Operation {
         name: "goat.mean_pct",
-        fields: &[field("values", "array of numbers")],
+        fields: &[InputField::new("values", "array of numbers")],
         definition: "mean of fractions in per cent, or null",
-        run: mean,
+        run: |request| Ok(json!(mean_pct(&request.input.numbers("values")?))),
     },
     Operation {
         name: "goat.parse_judge",
-        fields: &[field("text", "the judge's reply")],
+        fields: &[InputField::new("text", "the judge's reply")],
         definition: "the judge's verdict, or null if the reply has none",
         run: verdict,
     },
     Operation {
         name: "goat.facts",
         fields: &[
-            field("answer", "the final answer"),
-            field("facts", "texts that it must contain"),
+            InputField::new("answer", "the final answer"),
+            InputField::new("facts", "texts that it must contain"),
         ],
         definition: "whether the answer contains every fact, numbers compared by value",
-        run: facts,
+        run: |request| {
+            let (answer, facts) = (request.input.text("answer")?, request.input.texts("facts")?);
+            Ok(json!(answer_holds_facts(answer, &facts)))
+        },
     },
     Operation {
         name: "goat.apibank_correctness",
         fields: &[INSTANCES],
         definition: "percentage of predicted calls with the result of an unused gold call",
-        run: correctness,
+        run: |request| Ok(json!(api_bank_correctness(&instances(request)?))),
     },
     Operation {
         name: "goat.apibank_sample_accuracy",
         fields: &[INSTANCES],
         definition: "percentage of samples in which all predicted and gold calls match",
-        run: sample_accuracy,
+        run: |request| Ok(json!(api_bank_sample_accuracy(&instances(request)?))),
     },
     Operation {
         name: "goat.rouge_l_apibank",
         fields: &[HYPOTHESIS, REFERENCE],
         definition: "ROUGE-L F as the Python package rouge computes it",
-        run: rouge_apibank,
+        run: |request| {
+            let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
+            score_or_error(rouge_l_apibank(hypothesis, reference))
+        },
     },
     Operation {
         name: "goat.rouge_l_plain",
         fields: &[HYPOTHESIS, REFERENCE],
         definition: "ROUGE-L F as Google's rouge_score computes it",
-        run: rouge_plain,
+        run: |request| {
+            let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
+            score_or_error(rouge_l_plain(hypothesis, reference))
+        },
     },
     Operation {
         name: "goat.recall_at",
-        fields: &[RANKED, GOLD_DOCUMENTS, field("k", "a positive integer")],
+        fields: &[
+            RANKED,
+            GOLD_DOCUMENTS,
+            InputField::new("k", "a positive integer"),
+        ],
         definition: "fraction of the gold documents among the first k",
-        run: recall_at,
+        run: |request| {
+            let k = match request.input.count("k")? {
+                0 => return Err(request.input.wrong_type("k", "a positive integer")),
+                k => usize::try_from(k).unwrap_or(usize::MAX),
+            };
+            Ok(json!(ranked_gold(request)?.recall_at(k)))
+        },
     },
     Operation {
         name: "goat.recall_at_gt",
         fields: &[RANKED, GOLD_DOCUMENTS],
         definition: "fraction of the gold documents among the first n, with n gold documents",
-        run: recall_at_gt,
+        run: |request| Ok(json!(ranked_gold(request)?.recall_at_gt())),
     },
 ];
 
@@ -213,29 +243,6 @@ fn equality(request: &Request<'_>) -> Result<ArgumentEquality, LineError> {
     }
 }
 
-fn sa(request: &Request<'_>) -> Result<Value, LineError> {
-    let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
-    Ok(json!(selection_accuracy(&pred, &gold)))
-}
-
-fn ia(request: &Request<'_>) -> Result<Value, LineError> {
-    let (pred, gold) = (calls(request, "pred")?, calls(request, "gold")?);
-    Ok(json!(invocation_accuracy(&pred, &gold, equality(request)?)))
-}
-
-fn arguments_equal(request: &Request<'_>) -> Result<Value, LineError> {
-    let [left, right] = ["a", "b"].map(|name| {
-        request.input.value(name)?;
-        Ok::<_, LineError>(Arguments::from(request.exact_input(name)))
-    });
-    Ok(json!(args_equal(&left?, &right?, equality(request)?)))
-}
-
-fn norm_name(request: &Request<'_>) -> Result<Value, LineError> {
-    let name = request.input.text("name")?;
-    Ok(json!(endpoints(request)?.normalize(name)))
-}
-
 fn path(request: &Request<'_>) -> Result<Value, LineError> {
     let endpoints = endpoints(request)?;
     let normal = |names: Vec<&str>| -> Vec<String> {
@@ -266,21 +273,8 @@ fn lengths(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(delta_len(&cases)))
 }
 
-fn share_of_calls(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(percent(&request.input.flags("flags")?)))
-}
-
-fn mean(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(mean_pct(&request.input.numbers("values")?)))
-}
-
 fn verdict(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(parse_judge(request.input.text("text")?)))
-}
-
-fn facts(request: &Request<'_>) -> Result<Value, LineError> {
-    let (answer, facts) = (request.input.text("answer")?, request.input.texts("facts")?);
-    Ok(json!(answer_holds_facts(answer, &facts)))
 }
 
 fn instances(request: &Request<'_>) -> Result<Vec<ApiBankSample>, LineError> {
@@ -335,24 +329,6 @@ fn executed_calls(
         .collect()
 }
 
-fn correctness(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(api_bank_correctness(&instances(request)?)))
-}
-
-fn sample_accuracy(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(api_bank_sample_accuracy(&instances(request)?)))
-}
-
-fn rouge_apibank(request: &Request<'_>) -> Result<Value, LineError> {
-    let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    score_or_error(rouge_l_apibank(hypothesis, reference))
-}
-
-fn rouge_plain(request: &Request<'_>) -> Result<Value, LineError> {
-    let (hypothesis, reference) = (request.input.text("hyp")?, request.input.text("ref")?);
-    score_or_error(rouge_l_plain(hypothesis, reference))
-}
-
 fn score_or_error(score: Option<f64>) -> Result<Value, LineError> {
     score
         .map(|score| json!(score))
@@ -369,16 +345,4 @@ fn score_or_error(score: Option<f64>) -> Result<Value, LineError> {
 fn ranked_gold(request: &Request<'_>) -> Result<RankedGold, LineError> {
     let (ranked, gold) = (request.input.texts("ranked")?, request.input.texts("gold")?);
     Ok(RankedGold::new(&ranked, &gold)?)
-}
-
-fn recall_at(request: &Request<'_>) -> Result<Value, LineError> {
-    let k = match request.input.count("k")? {
-        0 => return Err(request.input.wrong_type("k", "a positive integer")),
-        k => usize::try_from(k).unwrap_or(usize::MAX),
-    };
-    Ok(json!(ranked_gold(request)?.recall_at(k)))
-}
-
-fn recall_at_gt(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(ranked_gold(request)?.recall_at_gt()))
 }

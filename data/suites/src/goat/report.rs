@@ -9,6 +9,8 @@ use super::GoatError;
 use super::invocations::{ArgumentEquality, Call, invocation_accuracy, selection_accuracy};
 use super::paths::correct_path;
 use crate::bootstrap::{Estimate, cell, estimates, indicator, mean, unbounded_mean};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_estimates;
 
 /// A run's result for one query.
 #[derive(Debug, Clone, Copy)]
@@ -90,18 +92,21 @@ pub struct GoatReport {
     pub parse_error_rate: Estimate,
 }
 
-impl GoatReport {
-    /// The names accepted by [`GoatReport::value`].
-    pub const NAMES: [&'static str; 7] = [
-        "sa",
-        "ia",
-        "ia_strict",
-        "sr",
-        "correct_path",
-        "delta_len",
-        "parse_error_rate",
-    ];
+named_estimates!(
+    GoatReport,
+    |report| report,
+    [
+        sa,
+        ia,
+        ia_strict,
+        sr,
+        correct_path,
+        delta_len,
+        parse_error_rate
+    ]
+);
 
+impl GoatReport {
     /// Aggregates the scores of a run, or of one of its groups.
     ///
     /// # Errors
@@ -129,20 +134,6 @@ impl GoatReport {
             delta_len: judged.delta_len,
             parse_error_rate,
         })
-    }
-
-    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        match name {
-            "sa" => Some(self.sa),
-            "ia" => Some(self.ia),
-            "ia_strict" => Some(self.ia_strict),
-            "sr" => self.sr,
-            "correct_path" => Some(self.correct_path),
-            "delta_len" => self.delta_len,
-            "parse_error_rate" => Some(self.parse_error_rate),
-            _ => None,
-        }
     }
 }
 
@@ -191,27 +182,23 @@ fn columns(score: &GoatScore) -> [f64; 5] {
 /// Fractions are in per cent and the length difference in calls, both with intervals; missing
 /// values are dashes.
 pub fn goat_table(reports: &[(&str, &GoatReport)]) -> String {
-    let mut table =
-        "| goat | n | sa % | ia % | ia_strict % | judged | sr % | correct_path % | delta_len | parse_error_rate % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-            .to_owned();
-    for (name, report) in reports {
-        let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
-        let cells = [
+    let headings = "goat | n | sa % | ia % | ia_strict % | judged | sr % | correct_path % \
+                    | delta_len | parse_error_rate %";
+    let line = |(name, report): &(&str, &GoatReport)| {
+        [
             (*name).to_owned(),
             report.n.to_string(),
-            percent(Some(report.sa)),
-            percent(Some(report.ia)),
-            percent(Some(report.ia_strict)),
+            percent(report.sa),
+            percent(report.ia),
+            percent(report.ia_strict),
             report.n_judged.to_string(),
             percent(report.sr),
-            percent(Some(report.correct_path)),
+            percent(report.correct_path),
             cell(report.delta_len, 1.0, "+"),
-            percent(Some(report.parse_error_rate)),
-        ];
-        table.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    table
+            percent(report.parse_error_rate),
+        ]
+    };
+    markdown_table(headings, reports.iter().map(line))
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use super::paths::correct_path;
 use super::report::JudgedMeans;
 use super::{GoatError, is_answered};
 use crate::bootstrap::{Estimate, cell, estimates, indicator};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_estimates;
 
 /// The scores of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -106,23 +108,13 @@ pub struct RestBenchReport {
     pub parse_error_rate: Estimate,
 }
 
+named_estimates!(
+    RestBenchReport,
+    |report| report,
+    [correct_path, delta_len, sr, sa, parse_error_rate]
+);
+
 impl RestBenchReport {
-    /// The names accepted by [`RestBenchReport::value`].
-    pub const NAMES: [&'static str; 5] =
-        ["correct_path", "delta_len", "sr", "sa", "parse_error_rate"];
-
-    /// The mean of a metric; `None` if no query has it or the name is unknown.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        match name {
-            "correct_path" => Some(self.correct_path),
-            "delta_len" => self.delta_len,
-            "sr" => self.sr,
-            "sa" => Some(self.sa),
-            "parse_error_rate" => Some(self.parse_error_rate),
-            _ => None,
-        }
-    }
-
     /// Aggregates the scores of a run.
     ///
     /// # Errors
@@ -160,24 +152,21 @@ impl RestBenchReport {
 
 /// Formats reports as a Markdown table, one named line per report; missing values are dashes.
 pub fn restbench_table(reports: &[(&str, &RestBenchReport)]) -> String {
-    let mut table = "| restbench | n | correct_path % | delta_len | judged | sr % | sa % | parse_error_rate % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
-    for (name, report) in reports {
-        let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
-        let cells = [
+    let headings = "restbench | n | correct_path % | delta_len | judged | sr % | sa % \
+                    | parse_error_rate %";
+    let line = |(name, report): &(&str, &RestBenchReport)| {
+        [
             (*name).to_owned(),
             report.n.to_string(),
-            percent(Some(report.correct_path)),
+            percent(report.correct_path),
             cell(report.delta_len, 1.0, "+"),
             report.n_judged.to_string(),
             percent(report.sr),
-            percent(Some(report.sa)),
-            percent(Some(report.parse_error_rate)),
-        ];
-        table.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    table
+            percent(report.sa),
+            percent(report.parse_error_rate),
+        ]
+    };
+    markdown_table(headings, reports.iter().map(line))
 }
 
 #[cfg(test)]

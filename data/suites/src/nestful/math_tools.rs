@@ -48,7 +48,7 @@ pub enum MathToolError {
         error: NumberError,
     },
     /// An argument has an unsupported type.
-    #[error("{tool}: expected a {expected}, found a value of type {found}")]
+    #[error("{tool}: a {found} is no {expected}")]
     WrongType {
         /// The function.
         tool: &'static str,

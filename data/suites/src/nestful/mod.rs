@@ -59,7 +59,7 @@ pub use react_report::{ReactReport, ReactScore, score_react};
 pub use replay::{GoldReplay, replay_gold};
 pub use report::{NestfulGroup, NestfulMetrics, NestfulReport, nestful_table, score_rows};
 pub use row::{NestfulRow, ToolSpec, gold_calls};
-pub use rows::{NestfulReader, nestful_lines, read_nestful_rows};
+pub use rows::{NestfulReader, read_nestful_rows};
 pub use runner::{Execution, MathRunner, ToolRunner};
 pub use sample::{SampleScore, SlotTexts, Win, score_sample};
 pub use sequence::{Argument, Binding, BoundCall, CallFailure, Sequence};

@@ -19,44 +19,46 @@ fn tools<'l>(request: &Request<'l>) -> &'l dyn ToolRunner {
     runner.map_or(&MathRunner, |tools| &**tools)
 }
 
-const fn field(name: &'static str, description: &'static str) -> InputField {
-    InputField {
-        name,
-        holds: description,
-    }
-}
-
 /// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "nestful.sample",
         fields: &[
-            field("gold", "array of {name, label, arguments}"),
-            field("gold_answer", "the result of the last gold call"),
-            field("tools", "array of specifications"),
-            field("prediction", "the completion as generated"),
-            field("parser", PARSERS),
+            InputField::new("gold", "array of {name, label, arguments}"),
+            InputField::new("gold_answer", "the result of the last gold call"),
+            InputField::new("tools", "array of specifications"),
+            InputField::new("prediction", "the completion as generated"),
+            InputField::new("parser", PARSERS),
         ],
         definition: "parse error, slot texts, partial and full match, wins; null if tools are missing",
         run: sample,
     },
     Operation {
         name: "nestful.corpus",
-        fields: &[field("samples", "array of inputs of nestful.sample")],
+        fields: &[InputField::new(
+            "samples",
+            "array of inputs of nestful.sample",
+        )],
         definition: "macro F1 of functions and parameters, mean matches and wins",
         run: corpus,
     },
     Operation {
         name: "nestful.dag",
-        fields: &[field("calls", "array of {name, label, arguments}")],
+        fields: &[InputField::new(
+            "calls",
+            "array of {name, label, arguments}",
+        )],
         definition: "depth, dependencies and pattern of a sequence of calls",
-        run: dag,
+        run: |request| {
+            let input = request.python_input()?;
+            Ok(json!(dag_statistics(list(&input, "input.", "calls")?)))
+        },
     },
     Operation {
         name: "nestful.tool",
         fields: &[
-            field("name", "one of the 40 arithmetic functions"),
-            field("args", "its arguments by position"),
+            InputField::new("name", "one of the 40 arithmetic functions"),
+            InputField::new("args", "its arguments by position"),
         ],
         definition: "the function's result, with Python's type",
         run: tool,
@@ -206,11 +208,6 @@ fn corpus(request: &Request<'_>) -> Result<Value, LineError> {
         "parse_errors": scores.iter().filter(|score| score.parse_error).count(),
         "alt_trajectory": of_all("alternate_trajectory"),
     }))
-}
-
-fn dag(request: &Request<'_>) -> Result<Value, LineError> {
-    let input = request.python_input()?;
-    Ok(json!(dag_statistics(list(&input, "input.", "calls")?)))
 }
 
 fn tool(request: &Request<'_>) -> Result<Value, LineError> {

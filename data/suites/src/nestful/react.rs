@@ -173,7 +173,7 @@ impl<'r> ReactLoop<'r> {
             },
             ParsedStep::Unreadable => {
                 step.is_readable = false;
-                let reason = "no call could be parsed; write Action: and one JSON object with name \
+                let reason = "no call could be read; write Action: and one JSON object with name \
                               and arguments";
                 step.result = Some(Err(reason.to_owned()));
             }

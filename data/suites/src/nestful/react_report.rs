@@ -10,6 +10,7 @@ use super::row::NestfulRow;
 use super::runner::{Execution, ToolRunner};
 use super::sample::Win;
 use crate::bootstrap::{Estimate, estimates, indicator, mean, unbounded_mean};
+use crate::named_metrics::named_estimates;
 
 /// The scores of one loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,22 +68,13 @@ pub fn score_react(
     })
 }
 
+named_estimates!(
+    ReactReport,
+    |report| report,
+    [win_official, win_strict, parse_error_rate, steps]
+);
+
 impl ReactReport {
-    /// The names accepted by [`ReactReport::value`].
-    pub const NAMES: [&'static str; 4] =
-        ["win_official", "win_strict", "parse_error_rate", "steps"];
-
-    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        match name {
-            "win_official" => self.win_official,
-            "win_strict" => self.win_strict,
-            "parse_error_rate" => Some(self.parse_error_rate),
-            "steps" => Some(self.steps),
-            _ => None,
-        }
-    }
-
     /// Aggregates the scores of a run.
     ///
     /// # Errors

@@ -16,7 +16,9 @@ use super::replay::{GoldReplay, replay_gold};
 use super::row::NestfulRow;
 use super::runner::ToolRunner;
 use super::sample::{SampleScore, Win, score_sample};
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
+use crate::bootstrap::{Estimate, estimates, indicator, mean};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_estimates;
 
 /// Means over samples, each with its bootstrap 95 % interval (1,000 resamples, fixed seed).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -104,17 +106,20 @@ pub fn score_rows(
     Ok((NestfulReport::new(&scores)?, scores))
 }
 
-impl NestfulReport {
-    /// The names accepted by [`NestfulReport::value`].
-    pub const NAMES: [&'static str; 6] = [
-        "partial",
-        "full",
-        "win_official",
-        "win_strict",
-        "alternate_trajectory",
-        "parse_error_rate",
-    ];
+named_estimates!(
+    NestfulReport,
+    |report| report.overall,
+    [
+        partial,
+        full,
+        win_official,
+        win_strict,
+        alternate_trajectory,
+        parse_error_rate
+    ]
+);
 
+impl NestfulReport {
     /// Aggregates the scores of a run.
     ///
     /// # Errors
@@ -156,20 +161,6 @@ impl NestfulReport {
                 |pattern| pattern.name().to_owned(),
             ),
         })
-    }
-
-    /// The estimate of a metric; `None` if the name is unknown or the run has no such value.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        let metrics = &self.overall;
-        match name {
-            "partial" => Some(metrics.partial),
-            "full" => Some(metrics.full),
-            "win_official" => metrics.win_official,
-            "win_strict" => metrics.win_strict,
-            "alternate_trajectory" => metrics.alternate_trajectory,
-            "parse_error_rate" => Some(metrics.parse_error_rate),
-            _ => None,
-        }
     }
 }
 
@@ -228,40 +219,40 @@ fn groups<K: Ord>(
 /// per depth and pattern. Missing values are dashes. The macro F1 of a group is also a dash,
 /// because groups have too few classes.
 pub fn nestful_table(reports: &[(&str, &NestfulReport)]) -> String {
-    let mut table = "| nestful | n | f1_function % | f1_parameter % | partial % | full % \
-                     | win_official % | win_strict % | executed | parse_error_rate % |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
+    let headings = "nestful | n | f1_function % | f1_parameter % | partial % | full % \
+                    | win_official % | win_strict % | executed | parse_error_rate %";
+    let mut lines = Vec::new();
     for (name, report) in reports {
         let f1 = [report.f1_function, report.f1_parameter];
         let f1 = f1.map(|means| format!("{:.1}", 100.0 * means.f1));
-        table.push_str(&table_line(name, &f1, &report.overall));
-        let no_values = ["-", "-"].map(str::to_owned);
-        for group in &report.by_depth {
-            let name = format!("{name}, depth {}", group.group);
-            table.push_str(&table_line(&name, &no_values, &group.metrics));
-        }
-        for group in &report.by_pattern {
-            let name = format!("{name}, {}", group.group);
-            table.push_str(&table_line(&name, &no_values, &group.metrics));
+        lines.push(table_line((*name).to_owned(), f1, &report.overall));
+        let depths = report.by_depth.iter();
+        let depths = depths.map(|group| (format!("{name}, depth {}", group.group), group));
+        let patterns = report.by_pattern.iter();
+        let patterns = patterns.map(|group| (format!("{name}, {}", group.group), group));
+        for (name, group) in depths.chain(patterns) {
+            let no_values = ["-", "-"].map(str::to_owned);
+            lines.push(table_line(name, no_values, &group.metrics));
         }
     }
-    table
+    markdown_table(headings, lines)
 }
 
-fn table_line(name: &str, [function, parameter]: &[String; 2], metrics: &NestfulMetrics) -> String {
-    let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
-    let cells = [
-        name.to_owned(),
+fn table_line(
+    name: String,
+    [function, parameter]: [String; 2],
+    metrics: &NestfulMetrics,
+) -> [String; 10] {
+    [
+        name,
         metrics.n.to_string(),
-        function.clone(),
-        parameter.clone(),
-        percent(Some(metrics.partial)),
-        percent(Some(metrics.full)),
+        function,
+        parameter,
+        percent(metrics.partial),
+        percent(metrics.full),
         percent(metrics.win_official),
         percent(metrics.win_strict),
         metrics.n_run.to_string(),
-        percent(Some(metrics.parse_error_rate)),
-    ];
-    format!("| {} |\n", cells.join(" | "))
+        percent(metrics.parse_error_rate),
+    ]
 }

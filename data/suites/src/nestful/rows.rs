@@ -59,8 +59,3 @@ fn parse_row(line: &str) -> Result<NestfulRow, NestfulError> {
     };
     NestfulRow::new(&loads(line).map_err(not_json)?)
 }
-
-/// Formats rows as JSON Lines, like Python's `json.dumps`.
-pub fn nestful_lines(rows: &[NestfulRow]) -> String {
-    rows.iter().map(|row| row.line() + "\n").collect()
-}

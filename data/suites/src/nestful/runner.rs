@@ -107,7 +107,10 @@ fn keywords_in_order<'c>(
         .unwrap_or_default();
     let is_free = |keyword: &str| parameters.contains(&keyword);
     if let Some((keyword, _)) = call.keywords.iter().find(|(keyword, _)| !is_free(keyword)) {
-        return Err(format!("{} has no other parameter {keyword:?}", call.name));
+        return Err(format!(
+            "{} takes no further argument {keyword:?}",
+            call.name
+        ));
     }
     let argument_of = |parameter: &&str| {
         let mut keywords = call.keywords.iter();
@@ -119,6 +122,6 @@ fn keywords_in_order<'c>(
     if argument_of.iter().take(n_given).all(Option::is_some) {
         Ok(argument_of.into_iter().flatten().collect())
     } else {
-        Err(format!("{} lacks an argument", call.name))
+        Err(format!("{} misses an argument", call.name))
     }
 }

@@ -112,15 +112,15 @@ impl<'c> CallParts<'c> {
         let label = text("label").ok_or("it has no label")?;
         let name = text("name").ok_or("it has no name")?;
         let tool = tools.iter().find(|tool| tool.name == name);
-        let tool = tool.ok_or_else(|| format!("no available tool is called {name:?}"))?;
+        let tool = tool.ok_or_else(|| format!("no tool {name:?} is on offer"))?;
         let [output] = tool.outputs.as_slice() else {
             return Err(format!(
-                "{name} has {} outputs, but must have exactly one",
+                "{name} has {} outputs, not one",
                 tool.outputs.len()
             ));
         };
         let arguments = call.get("arguments").and_then(PyValue::as_dict);
-        let arguments = arguments.ok_or("its arguments are missing or not an object")?;
+        let arguments = arguments.ok_or("it has no object of arguments")?;
         Ok(Self {
             name,
             label: label.replace('$', ""),
@@ -159,12 +159,12 @@ pub(super) fn reference(text: &str) -> Option<&str> {
 fn producer(reference: &str, producers: &Producers<'_>) -> Result<usize, String> {
     let (label, output) = reference
         .split_once('.')
-        .ok_or_else(|| format!("the reference {reference:?} does not name an output"))?;
+        .ok_or_else(|| format!("the reference {reference:?} names no output"))?;
     match producers.get(label) {
         None => Err(format!("no earlier call has the label {label:?}")),
-        Some((_, known_output)) if *known_output != output => Err(format!(
-            "the output of {label} is {known_output:?}, not {output:?}"
-        )),
+        Some((_, known)) if *known != output => {
+            Err(format!("{label} has no output {output:?}, but {known:?}"))
+        }
         Some((call_idx, _)) => Ok(*call_idx),
     }
 }

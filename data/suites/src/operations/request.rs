@@ -37,6 +37,13 @@ pub struct InputField {
     pub holds: &'static str,
 }
 
+impl InputField {
+    /// A field with its description.
+    pub const fn new(name: &'static str, holds: &'static str) -> Self {
+        Self { name, holds }
+    }
+}
+
 /// Field name for operations whose `input` is the value itself instead of an object of fields.
 pub const WHOLE_INPUT: &str = "input";
 

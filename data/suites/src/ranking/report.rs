@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ranked_gold::{RankedGold, RetrievalError};
 use crate::bootstrap::{Estimate, estimates};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_columns;
 
 /// One value per measure, all as fractions in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -34,74 +36,23 @@ pub struct RetrievalMetrics<T> {
     pub map_at_100: T,
 }
 
-impl<T: Copy> RetrievalMetrics<T> {
-    /// Names of the measures, in the order of [`RetrievalMetrics::columns`].
-    pub const NAMES: [&'static str; 12] = [
-        "recall_at_gt",
-        "recall_at_1",
-        "recall_at_3",
-        "recall_at_5",
-        "recall_at_10",
-        "accuracy_at_1",
-        "accuracy_at_3",
-        "accuracy_at_5",
-        "accuracy_at_10",
-        "mrr_at_10",
-        "ndcg_at_10",
-        "map_at_100",
-    ];
-
-    /// The values in the order of [`RetrievalMetrics::NAMES`].
-    pub fn columns(&self) -> [T; 12] {
-        [
-            self.recall_at_gt,
-            self.recall_at_1,
-            self.recall_at_3,
-            self.recall_at_5,
-            self.recall_at_10,
-            self.accuracy_at_1,
-            self.accuracy_at_3,
-            self.accuracy_at_5,
-            self.accuracy_at_10,
-            self.mrr_at_10,
-            self.ndcg_at_10,
-            self.map_at_100,
-        ]
-    }
-
-    fn from_columns(columns: [T; 12]) -> Self {
-        let [
-            recall_at_gt,
-            recall_at_1,
-            recall_at_3,
-            recall_at_5,
-            recall_at_10,
-            rest @ ..,
-        ] = columns;
-        let [
-            accuracy_at_1,
-            accuracy_at_3,
-            accuracy_at_5,
-            accuracy_at_10,
-            rest @ ..,
-        ] = rest;
-        let [mrr_at_10, ndcg_at_10, map_at_100] = rest;
-        Self {
-            recall_at_gt,
-            recall_at_1,
-            recall_at_3,
-            recall_at_5,
-            recall_at_10,
-            accuracy_at_1,
-            accuracy_at_3,
-            accuracy_at_5,
-            accuracy_at_10,
-            mrr_at_10,
-            ndcg_at_10,
-            map_at_100,
-        }
-    }
-}
+named_columns!(
+    RetrievalMetrics,
+    [
+        recall_at_gt,
+        recall_at_1,
+        recall_at_3,
+        recall_at_5,
+        recall_at_10,
+        accuracy_at_1,
+        accuracy_at_3,
+        accuracy_at_5,
+        accuracy_at_10,
+        mrr_at_10,
+        ndcg_at_10,
+        map_at_100
+    ]
+);
 
 impl RetrievalMetrics<f64> {
     /// The measures of one query.
@@ -172,30 +123,15 @@ const SHOWN: [usize; 6] = [0, 3, 5, 9, 10, 11];
 
 /// Formats reports as a Markdown table in per cent, one named line per report.
 pub fn retrieval_table(reports: &[(&str, &RetrievalReport)]) -> String {
-    let headings = SHOWN.map(|index| format!("{} %", RetrievalMetrics::<f64>::NAMES[index]));
-    let headings = headings.join(" | ");
-    let mut table = format!(
-        "| retrieval | n | {headings} |\n|---|--:|{}\n",
-        "--:|".repeat(SHOWN.len())
-    );
-    for (name, report) in reports {
+    let names = SHOWN.map(|index| format!("{} %", RetrievalMetrics::<f64>::NAMES[index]));
+    let line = |(name, report): &(&str, &RetrievalReport)| {
         let columns = report.metrics.columns();
-        let cells = SHOWN.map(|index| {
-            let Estimate { value, low, high } = columns[index];
-            format!(
-                "{:.1} [{:.1}, {:.1}]",
-                100.0 * value,
-                100.0 * low,
-                100.0 * high
-            )
-        });
-        table.push_str(&format!(
-            "| {name} | {} | {} |\n",
-            report.n,
-            cells.join(" | ")
-        ));
-    }
-    table
+        let cells = SHOWN.iter().map(|&index| percent(columns[index]));
+        let line = [(*name).to_owned(), report.n.to_string()].into_iter();
+        line.chain(cells).collect::<Vec<_>>()
+    };
+    let headings = format!("retrieval | n | {}", names.join(" | "));
+    markdown_table(&headings, reports.iter().map(line))
 }
 
 #[cfg(test)]

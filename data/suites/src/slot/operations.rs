@@ -13,30 +13,15 @@ use tooltune_json::json_complexity;
 use crate::encoder::{EncoderError, HashEncoder};
 use crate::operations::{Fields, InputField, LineError, Operation, Request};
 
-const RAW: InputField = InputField {
-    name: "raw",
-    holds: "the completion as generated",
-};
-const SCHEMA: InputField = InputField {
-    name: "json_schema",
-    holds: "the row's JSON Schema",
-};
-const GOLD: InputField = InputField {
-    name: "gold",
-    holds: "the gold value",
-};
-const TEXT: InputField = InputField {
-    name: "text",
-    holds: "a string",
-};
-const ENCODER: InputField = InputField {
-    name: "options.encoder",
-    holds: "\"minilm\" (default) or \"hash\"",
-};
-const MODE: InputField = InputField {
-    name: "options.mode",
-    holds: "\"schema\" (default), \"strict_keys\" or \"formats\"",
-};
+const RAW: InputField = InputField::new("raw", "the completion as generated");
+const SCHEMA: InputField = InputField::new("json_schema", "the row's JSON Schema");
+const GOLD: InputField = InputField::new("gold", "the gold value");
+const TEXT: InputField = InputField::new("text", "a string");
+const ENCODER: InputField = InputField::new("options.encoder", "\"minilm\" (default) or \"hash\"");
+const MODE: InputField = InputField::new(
+    "options.mode",
+    "\"schema\" (default), \"strict_keys\" or \"formats\"",
+);
 
 /// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
@@ -61,38 +46,40 @@ pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "slot.value_sim",
         fields: &[
-            InputField {
-                name: "a",
-                holds: "a string or scalar",
-            },
-            InputField {
-                name: "b",
-                holds: "a string or scalar",
-            },
+            InputField::new("a", "a string or scalar"),
+            InputField::new("b", "a string or scalar"),
             ENCODER,
         ],
         definition: "similarity of two leaves, 0 to 1",
-        run: value_sim,
+        run: |request| {
+            let (left, right) = (
+                leaf_text(&request.input, "a")?,
+                leaf_text(&request.input, "b")?,
+            );
+            Ok(json!(value_similarity(&left, &right, request.encoder()?)?))
+        },
     },
     Operation {
         name: "slot.hash_embed",
         fields: &[TEXT],
         definition: "the 64 signed counts of the deterministic hash encoder",
-        run: hash_embed,
+        run: |request| Ok(json!(HashEncoder::vector(request.input.text("text")?))),
     },
     Operation {
         name: "slot.embed_first8",
         fields: &[TEXT, ENCODER],
         definition: "the first 8 components of the text's sentence vector",
-        run: embed_first8,
+        run: |request| {
+            let text = request.input.text("text")?;
+            let vectors = request.encoder()?.encode(&[text])?;
+            let vector = vectors.first().ok_or(EncoderError::Shape { n_texts: 1 })?;
+            Ok(json!(vector.iter().take(8).collect::<Vec<_>>()))
+        },
     },
     Operation {
         name: "slot.dataset",
         fields: &[
-            InputField {
-                name: "rows",
-                holds: "array of {raw, json_schema, gold}",
-            },
+            InputField::new("rows", "array of {raw, json_schema, gold}"),
             ENCODER,
         ],
         definition: "[schema accuracy, content similarity F], macro means in per cent",
@@ -100,10 +87,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "slot.json_complexity",
-        fields: &[InputField {
-            name: "value",
-            holds: "any JSON value",
-        }],
+        fields: &[InputField::new("value", "any JSON value")],
         definition: "SLOT's seven measures of complexity (appendix D.3)",
         run: complexity,
     },
@@ -165,30 +149,11 @@ fn content(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!([precision, recall, f]))
 }
 
-fn value_sim(request: &Request<'_>) -> Result<Value, LineError> {
-    let (left, right) = (
-        leaf_text(&request.input, "a")?,
-        leaf_text(&request.input, "b")?,
-    );
-    Ok(json!(value_similarity(&left, &right, request.encoder()?)?))
-}
-
 fn leaf_text(input: &Fields<'_>, name: &str) -> Result<String, LineError> {
     match input.value(name)? {
         Value::Object(_) | Value::Array(_) => Err(input.wrong_type(name, "a string or scalar")),
         scalar => Ok(scalar_text(scalar)),
     }
-}
-
-fn hash_embed(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(json!(HashEncoder::vector(request.input.text("text")?)))
-}
-
-fn embed_first8(request: &Request<'_>) -> Result<Value, LineError> {
-    let text = request.input.text("text")?;
-    let vectors = request.encoder()?.encode(&[text])?;
-    let vector = vectors.first().ok_or(EncoderError::Shape { n_texts: 1 })?;
-    Ok(json!(vector.iter().take(8).collect::<Vec<_>>()))
 }
 
 fn dataset(request: &Request<'_>) -> Result<Value, LineError> {

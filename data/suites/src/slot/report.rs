@@ -139,15 +139,12 @@ impl ReportRow {
 const DASH: &str = "-";
 
 /// Headings of the five columns of [`ReportRow::cell_texts`].
-const HEADINGS: [&str; 5] = ["metric", "n", "before %", "after %", "gain"];
+const HEADINGS: &str = "metric | n | before % | after % | gain";
 
 /// Formats report rows as a Markdown table, in per cent with one decimal.
 pub fn markdown_table(rows: &[ReportRow]) -> String {
-    let mut table = format!("| {} |\n|---|--:|--:|--:|--:|\n", HEADINGS.join(" | "));
-    for row in rows {
-        table.push_str(&format!("| {} |\n", row.cell_texts().join(" | ")));
-    }
-    table
+    let lines = rows.iter().map(ReportRow::cell_texts);
+    crate::markdown::markdown_table(HEADINGS, lines)
 }
 
 fn percent(cell: Option<Cell>) -> String {

@@ -16,6 +16,7 @@ use super::error::ScoreError;
 use super::schema_check::{SchemaChecker, SchemaMode, Violation};
 use super::similarity::{Agreement, Comparison};
 use crate::encoder::{Embeddings, SentenceEncoder};
+use crate::named_metrics::named_columns;
 
 /// The scores of one completion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,45 +71,18 @@ pub struct Metrics<T> {
     pub mean: T,
 }
 
-impl<T: Copy> Metrics<T> {
-    /// Names of the metrics, in the order of [`Metrics::columns`].
-    pub const NAMES: [&'static str; 7] = [
-        "parse_rate",
-        "schema_accuracy",
-        "strict_keys_accuracy",
-        "content_similarity",
-        "exact_match_f",
-        "exact_match",
-        "mean",
-    ];
-
-    /// The values in the order of [`Metrics::NAMES`].
-    pub fn columns(&self) -> [T; 7] {
-        [
-            self.parse_rate,
-            self.schema_accuracy,
-            self.strict_keys_accuracy,
-            self.content_similarity,
-            self.exact_match_f,
-            self.exact_match,
-            self.mean,
-        ]
-    }
-
-    pub(super) fn from_columns(columns: [T; 7]) -> Self {
-        let [parse_rate, schema_accuracy, strict_keys_accuracy, rest @ ..] = columns;
-        let [content_similarity, exact_match_f, exact_match, mean] = rest;
-        Self {
-            parse_rate,
-            schema_accuracy,
-            strict_keys_accuracy,
-            content_similarity,
-            exact_match_f,
-            exact_match,
-            mean,
-        }
-    }
-}
+named_columns!(
+    Metrics,
+    [
+        parse_rate,
+        schema_accuracy,
+        strict_keys_accuracy,
+        content_similarity,
+        exact_match_f,
+        exact_match,
+        mean
+    ]
+);
 
 impl RowScore {
     /// This row's contribution to the means of a data set.

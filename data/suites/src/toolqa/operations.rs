@@ -16,20 +16,13 @@ use crate::operations::{Fields, InputField, LineError, Operation, Request, WHOLE
 use crate::row_suite::score_operation;
 use crate::shortening::{Reduction, reduce};
 
-const fn field(name: &'static str, description: &'static str) -> InputField {
-    InputField {
-        name,
-        holds: description,
-    }
-}
-
 const METRICS: &str =
     "\"accuracy_string\", \"approx_number_match\" or \"unordered_list_str_match\"";
-const METRIC: InputField = field("metric", METRICS);
-const GOLD: InputField = field("gold", "the gold answer, a string");
-const PRED: InputField = field("pred", "the answer; wrong if it is not a string");
-const REPLY: InputField = field(WHOLE_INPUT, "the model's output, a string");
-const RESPONSE: InputField = field(WHOLE_INPUT, "the response, any JSON value");
+const METRIC: InputField = InputField::new("metric", METRICS);
+const GOLD: InputField = InputField::new("gold", "the gold answer, a string");
+const PRED: InputField = InputField::new("pred", "the answer; wrong if it is not a string");
+const REPLY: InputField = InputField::new(WHOLE_INPUT, "the model's output, a string");
+const RESPONSE: InputField = InputField::new(WHOLE_INPUT, "the response, any JSON value");
 
 /// All operations of the suite.
 pub(super) static OPERATIONS: &[Operation] = &[
@@ -43,13 +36,16 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "toolqa.contains",
         fields: &[METRIC, GOLD, PRED],
         definition: "whether the answer is right or contains the gold answer",
-        run: contains_answer,
+        run: |request| {
+            let metric = metric(&request.input)?;
+            compare(request, |gold, pred| contains(metric, gold, pred))
+        },
     },
     Operation {
         name: "toolqa.number_strict",
         fields: &[GOLD, PRED],
         definition: "whether the answer has exactly one number, equal to the gold number",
-        run: strict,
+        run: |request| compare(request, number_strict),
     },
     Operation {
         name: "toolqa.judge",
@@ -71,35 +67,46 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "toolqa.extract_code",
         fields: &[REPLY],
         definition: "{code, name} of the output's function by the published rule, or null",
-        run: code_official,
+        run: |request| {
+            let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Official);
+            Ok(json!(code))
+        },
     },
     Operation {
         name: "toolqa.extract_code_robust",
         fields: &[REPLY],
         definition: "{code, name} of the last function in the first block that has one, or null",
-        run: code_robust,
+        run: |request| {
+            let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Robust);
+            Ok(json!(code))
+        },
     },
     Operation {
         name: "toolqa.reduce_official",
         fields: &[RESPONSE],
         definition: "the response with only the list items that have a new key name, as published",
-        run: reduce_official,
+        run: |request| {
+            Ok(reduce(
+                request.input.value(WHOLE_INPUT)?,
+                Reduction::Official,
+            ))
+        },
     },
     Operation {
         name: "toolqa.reduce_paths",
         fields: &[RESPONSE],
         definition: "the response with only the first list items and those with a new key path",
-        run: reduce_paths,
+        run: |request| Ok(reduce(request.input.value(WHOLE_INPUT)?, Reduction::Paths)),
     },
     Operation {
         name: "toolqa.schema",
         fields: &[RESPONSE],
         definition: "the JSON Schema inferred from the response",
-        run: schema,
+        run: |request| Ok(infer_schema([request.input.value(WHOLE_INPUT)?])),
     },
     Operation {
         name: "toolqa.aggregate",
-        fields: &[field(
+        fields: &[InputField::new(
             WHOLE_INPUT,
             "array of {metric, gold_answer, pred, model_output?, code_exec_status?, task_type, endpoint}",
         )],
@@ -137,15 +144,6 @@ fn exact(request: &Request<'_>) -> Result<Value, LineError> {
     compare(request, |gold, pred| exact_match(metric, gold, pred))
 }
 
-fn contains_answer(request: &Request<'_>) -> Result<Value, LineError> {
-    let metric = metric(&request.input)?;
-    compare(request, |gold, pred| contains(metric, gold, pred))
-}
-
-fn strict(request: &Request<'_>) -> Result<Value, LineError> {
-    compare(request, number_strict)
-}
-
 fn judge(request: &Request<'_>) -> Result<Value, LineError> {
     Ok(json!(judge_verdict(request.input.text(WHOLE_INPUT)?)))
 }
@@ -154,31 +152,6 @@ fn classifier(request: &Request<'_>) -> Result<Value, LineError> {
     let parsed_type = TaskType::from_output(request.input.text(WHOLE_INPUT)?);
     let name = parsed_type.map(|task_type| task_type.name().to_lowercase());
     Ok(json!(name.as_deref().unwrap_or(PARSING_ERROR)))
-}
-
-fn code_official(request: &Request<'_>) -> Result<Value, LineError> {
-    let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Official);
-    Ok(json!(code))
-}
-
-fn code_robust(request: &Request<'_>) -> Result<Value, LineError> {
-    let code = extract_code(request.input.text(WHOLE_INPUT)?, CodeRule::Robust);
-    Ok(json!(code))
-}
-
-fn reduce_official(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(reduce(
-        request.input.value(WHOLE_INPUT)?,
-        Reduction::Official,
-    ))
-}
-
-fn reduce_paths(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(reduce(request.input.value(WHOLE_INPUT)?, Reduction::Paths))
-}
-
-fn schema(request: &Request<'_>) -> Result<Value, LineError> {
-    Ok(infer_schema([request.input.value(WHOLE_INPUT)?]))
 }
 
 fn aggregate(request: &Request<'_>) -> Result<Value, LineError> {

@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::answers::{AnswerMetric, contains, exact_match, number_strict};
 use super::error::ToolQaError;
-use crate::bootstrap::{Estimate, cell, estimates, indicator, mean};
+use crate::bootstrap::{Estimate, estimates, indicator, mean};
+use crate::markdown::{markdown_table, percent};
+use crate::named_metrics::named_estimates;
 
 /// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,16 +109,19 @@ pub struct ToolQaNumbers {
     pub n_context_exceeded: usize,
 }
 
-impl ToolQaNumbers {
-    /// The names accepted by [`ToolQaNumbers::value`].
-    pub const NAMES: [&'static str; 5] = [
-        "exact_match",
-        "exact_match_strict",
-        "contains",
-        "judged",
-        "parse_error_rate",
-    ];
+named_estimates!(
+    ToolQaNumbers,
+    |numbers| numbers,
+    [
+        exact_match,
+        exact_match_strict,
+        contains,
+        judged,
+        parse_error_rate
+    ]
+);
 
+impl ToolQaNumbers {
     /// Aggregates at least one score.
     pub(super) fn new(scores: &[ToolQaScore]) -> Self {
         let is_unread = |score: &ToolQaScore| score.status == AnswerStatus::NoCode;
@@ -144,18 +149,6 @@ impl ToolQaNumbers {
             n_parse_errors: n_of(AnswerStatus::NoCode),
             n_code_errors: n_of(AnswerStatus::CodeError),
             n_context_exceeded: n_of(AnswerStatus::ContextExceeded),
-        }
-    }
-
-    /// The estimate of a metric; `None` if the name is unknown or the metric is undefined.
-    pub fn value(&self, name: &str) -> Option<Estimate> {
-        match name {
-            "exact_match" => Some(self.exact_match),
-            "exact_match_strict" => Some(self.exact_match_strict),
-            "contains" => Some(self.contains),
-            "judged" => self.judged,
-            "parse_error_rate" => Some(self.parse_error_rate),
-            _ => None,
         }
     }
 }
@@ -218,31 +211,28 @@ fn group_scores<'a>(
 /// Formats a report as a Markdown table in per cent: a line over all samples, then one line per
 /// type, endpoint and metric.
 pub fn toolqa_table(report: &ToolQaReport) -> String {
-    let mut table = "| toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
-                     | no code | code errors | context exceeded |\n\
-                     |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
+    let headings = "toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
+                    | no code | code errors | context exceeded";
     let groups = [&report.by_type, &report.by_endpoint, &report.by_metric];
-    let lines = groups
+    let groups = groups
         .into_iter()
         .flatten()
         .map(|(name, numbers)| (name.as_str(), numbers));
-    let percent = |estimate: Option<Estimate>| cell(estimate, 100.0, "");
-    for (name, numbers) in std::iter::once(("all", &report.overall)).chain(lines) {
-        let cells = [
+    let line = |(name, numbers): (&str, &ToolQaNumbers)| {
+        [
             name.to_owned(),
             numbers.n.to_string(),
-            percent(Some(numbers.exact_match)),
-            percent(Some(numbers.exact_match_strict)),
-            percent(Some(numbers.contains)),
+            percent(numbers.exact_match),
+            percent(numbers.exact_match_strict),
+            percent(numbers.contains),
             percent(numbers.judged),
             numbers.n_parse_errors.to_string(),
             numbers.n_code_errors.to_string(),
             numbers.n_context_exceeded.to_string(),
-        ];
-        table.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    table
+        ]
+    };
+    let lines = std::iter::once(("all", &report.overall)).chain(groups);
+    markdown_table(headings, lines.map(line))
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use tooltune_agents::executors::{canonical_arguments, leading_literal};
+use tooltune_agents::executors::canonical_arguments;
 use tooltune_apis::{
     ApiBankSet, ApiDocument, Fields, JsonLines, ToolsError, apibank_documents, read_json, read_text,
 };
+use tooltune_json::python::{PyValue, leading_literal};
 
 use super::ImportError;
 
@@ -83,16 +84,16 @@ fn parse_classes(
 /// The literal at the start of `text`; adjacent strings are concatenated, as in Python.
 fn joined_literal(text: &str) -> Option<Value> {
     let (mut value, mut remaining) = leading_literal(text)?;
-    while let Value::String(first_text) = &value {
+    while let PyValue::Text(first_text) = &value {
         remaining = remaining.trim_start_matches(|c: char| c.is_whitespace() || c == '\\');
         if !remaining.starts_with(['\'', '"']) || remaining.starts_with("\"\"\"") {
             break;
         }
         let (next_value, rest) = leading_literal(remaining)?;
-        value = Value::String(format!("{first_text}{}", next_value.as_str()?));
+        value = PyValue::Text(format!("{first_text}{}", next_value.as_text()?));
         remaining = rest;
     }
-    Some(value)
+    value.to_json()
 }
 
 /// The text after `name =` in the body of a class.

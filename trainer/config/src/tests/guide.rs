@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
+use clap::ValueEnum as _;
 use serde_json::Value as Json;
 
 use super::*;
@@ -285,7 +286,7 @@ fn the_guide_names_the_settings_that_a_run_may_be_resumed_with() {
 fn comments_of_presets_list_valid_words() {
     let tables = all_tables();
     let mut n_checked = 0;
-    for preset in presets() {
+    for &preset in Preset::value_variants() {
         let mut table = String::new();
         for line in preset.text().lines() {
             let (code, comment) = line.split_once(" # ").unwrap_or((line, ""));
@@ -314,7 +315,7 @@ fn comments_of_presets_list_valid_words() {
 
 #[test]
 fn commented_settings_of_presets_are_valid() {
-    for preset in presets() {
+    for &preset in Preset::value_variants() {
         let uncommented: String = preset
             .text()
             .lines()
@@ -333,15 +334,4 @@ fn commented_settings_of_presets_are_valid() {
         );
         parse_valid(&uncommented, &[]);
     }
-}
-
-fn presets() -> [Preset; 6] {
-    [
-        Preset::Slot,
-        Preset::Sft,
-        Preset::Calls,
-        Preset::Goat,
-        Preset::Retriever,
-        Preset::Joint,
-    ]
 }

@@ -2,8 +2,8 @@
 //! follows the format's specification.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use super::super::shared_writer::SharedWriter;
 use super::super::{EvalRecord, StepRecord, Timing};
 use super::*;
 
@@ -329,26 +329,9 @@ fn a_removed_file_is_written_again_and_another_change_ends_the_curves() -> TestR
     Ok(())
 }
 
-/// Collects the log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Sends many records to a sink and counts its warnings.
 fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
-    let log = Log::default();
+    let log = SharedWriter::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
@@ -360,10 +343,7 @@ fn warnings(start: impl FnOnce() -> TensorBoardSink) -> usize {
             sink.record(&step(index));
         }
     });
-    let text = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    String::from_utf8_lossy(&text)
-        .matches("TensorBoard is off")
-        .count()
+    log.text().matches("TensorBoard is off").count()
 }
 
 /// A writer that accepts some bytes, then fails or panics.

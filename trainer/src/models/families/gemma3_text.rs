@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
+use super::{BlockNorms, BranchNorms, Family, Gate, HeadNorms, llama};
 
 /// Gemma 3, with norms on the inputs and outputs of branches.
 ///
@@ -11,11 +11,6 @@ use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadN
 /// `modeling_gemma3.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::GEMMA3_TEXT,
-    projections: &SEPARATE,
-    biases: Biases {
-        qkv: ATTENTION_BIAS,
-        output: ATTENTION_BIAS,
-    },
     norms: BlockNorms {
         attention: BranchNorms {
             before: Some("input_layernorm"),
@@ -29,5 +24,5 @@ pub(super) const FAMILY: Family = Family {
     },
     head_norms: HeadNorms::Each,
     gate: Gate::GeluTanh,
-    query_gate: false,
+    ..llama::FAMILY
 };

@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadNorms, SEPARATE};
+use super::{BlockNorms, BranchNorms, Family, HeadNorms, llama};
 
 /// Olmo 3, with norms on branch outputs, one norm over all queries of a token, and one over all its
 /// keys.
@@ -12,11 +12,6 @@ use super::{ATTENTION_BIAS, Biases, BlockNorms, BranchNorms, Family, Gate, HeadN
 /// `modeling_olmo3.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::OLMO3,
-    projections: &SEPARATE,
-    biases: Biases {
-        qkv: ATTENTION_BIAS,
-        output: ATTENTION_BIAS,
-    },
     norms: BlockNorms {
         attention: BranchNorms {
             before: None,
@@ -29,6 +24,5 @@ pub(super) const FAMILY: Family = Family {
         offset: 0.0,
     },
     head_norms: HeadNorms::Together,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

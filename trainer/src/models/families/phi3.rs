@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{BEFORE, Bias, Biases, FUSED, Family, Gate, HeadNorms};
+use super::{Bias, Biases, FUSED, Family, llama};
 
 /// Phi-3, with fused projections.
 ///
@@ -16,8 +16,5 @@ pub(super) const FAMILY: Family = Family {
         qkv: Bias::Never,
         output: Bias::Never,
     },
-    norms: BEFORE,
-    head_norms: HeadNorms::None,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

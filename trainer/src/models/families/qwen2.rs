@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
+use super::{Bias, Biases, Family, llama};
 
 /// The network of Qwen2.
 ///
@@ -11,13 +11,9 @@ use super::{BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// `modeling_qwen2.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::QWEN2,
-    projections: &SEPARATE,
     biases: Biases {
         qkv: Bias::Always,
         output: Bias::Never,
     },
-    norms: BEFORE,
-    head_norms: HeadNorms::None,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
+use super::{Family, HeadNorms, llama};
 
 /// Qwen3, which normalizes each query head and each key head.
 ///
@@ -11,13 +11,6 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// `modeling_qwen3.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::QWEN3,
-    projections: &SEPARATE,
-    biases: Biases {
-        qkv: ATTENTION_BIAS,
-        output: ATTENTION_BIAS,
-    },
-    norms: BEFORE,
     head_norms: HeadNorms::Each,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

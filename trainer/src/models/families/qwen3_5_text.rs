@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, BEFORE, Biases, BlockNorms, Family, Gate, HeadNorms, SEPARATE};
+use super::{BEFORE, BlockNorms, Family, HeadNorms, llama};
 
 /// Qwen3.5: blocks of linear attention, and blocks of attention with an output gate.
 ///
@@ -11,16 +11,11 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, BlockNorms, Family, Gate, HeadNorms,
 /// `modeling_qwen3_5.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::QWEN3_5_TEXT,
-    projections: &SEPARATE,
-    biases: Biases {
-        qkv: ATTENTION_BIAS,
-        output: ATTENTION_BIAS,
-    },
     norms: BlockNorms {
         offset: 1.0,
         ..BEFORE
     },
     head_norms: HeadNorms::Each,
-    gate: Gate::Silu,
     query_gate: true,
+    ..llama::FAMILY
 };

@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPARATE};
+use super::{ATTENTION_BIAS, Bias, Biases, Family, llama};
 
 /// The network of Seed-OSS.
 ///
@@ -11,13 +11,9 @@ use super::{ATTENTION_BIAS, BEFORE, Bias, Biases, Family, Gate, HeadNorms, SEPAR
 /// `modeling_seed_oss.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::SEED_OSS,
-    projections: &SEPARATE,
     biases: Biases {
         qkv: ATTENTION_BIAS,
         output: Bias::Flag("attention_out_bias"),
     },
-    norms: BEFORE,
-    head_norms: HeadNorms::None,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

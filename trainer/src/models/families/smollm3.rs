@@ -2,7 +2,7 @@
 
 use tooltune_checkpoints::families as files;
 
-use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
+use super::{Family, llama};
 
 /// SmolLM3: Llama with some blocks without rotary embedding.
 ///
@@ -11,13 +11,5 @@ use super::{ATTENTION_BIAS, BEFORE, Biases, Family, Gate, HeadNorms, SEPARATE};
 /// `modeling_smollm3.py` of transformers 5.23.
 pub(super) const FAMILY: Family = Family {
     files: &files::SMOLLM3,
-    projections: &SEPARATE,
-    biases: Biases {
-        qkv: ATTENTION_BIAS,
-        output: ATTENTION_BIAS,
-    },
-    norms: BEFORE,
-    head_norms: HeadNorms::None,
-    gate: Gate::Silu,
-    query_gate: false,
+    ..llama::FAMILY
 };

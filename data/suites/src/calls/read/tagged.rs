@@ -5,14 +5,13 @@
 
 use serde_json::{Map, Value};
 use tooltune_json as json;
-use tooltune_json::python::dumps;
+use tooltune_json::python::python_literal;
 
 use super::CallDialect;
 use super::json_text::{add_all, json_error, parse_json_at};
 use super::scan::Cursor;
 use crate::calls::answer::{CallsAnswer, WrittenCall};
 use crate::calls::tools::{Schema, ToolSet};
-use crate::python_calls::python_literal;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -326,7 +325,7 @@ fn to_value(schema: Option<Schema<'_>>, text: &str) -> Value {
         _ if allows("string") || is_named => Value::from(text),
         trimmed => json::parse(trimmed)
             .ok()
-            .or_else(|| json::parse(&dumps(&python_literal(trimmed)?)).ok())
+            .or_else(|| python_literal(trimmed)?.to_json())
             .unwrap_or_else(|| Value::from(text)),
     }
 }

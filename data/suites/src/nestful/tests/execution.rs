@@ -45,15 +45,15 @@ fn an_unbindable_call_is_an_error_with_the_reason() {
         (run_one("5"), "call 0: it has no label"),
         (
             run_one(&labelled("1").replace("add", "cos")),
-            "call 0: no available tool is called \"cos\"",
+            "call 0: no tool \"cos\" is on offer",
         ),
         (
             run_one(&labelled("1").replace("add", "sqrt")),
-            "call 0: sqrt has 2 outputs, but must have exactly one",
+            "call 0: sqrt has 2 outputs, not one",
         ),
         (
             run_one(&labelled("1").replace("arguments", "parameters")),
-            "call 0: its arguments are missing or not an object",
+            "call 0: it has no object of arguments",
         ),
         (
             second("\"$var_7.result$\""),
@@ -61,15 +61,15 @@ fn an_unbindable_call_is_an_error_with_the_reason() {
         ),
         (
             second("\"$\""),
-            "call 1: the reference \"\" does not name an output",
+            "call 1: the reference \"\" names no output",
         ),
         (
             second("\"$var_1$\""),
-            "call 1: the reference \"var_1\" does not name an output",
+            "call 1: the reference \"var_1\" names no output",
         ),
         (
             second("\"$var_1.sum$\""),
-            "call 1: the output of var_1 is \"result\", not \"sum\"",
+            "call 1: var_1 has no output \"sum\", but \"result\"",
         ),
         (
             run_one(&labelled("\"$var_1.result$\"")),

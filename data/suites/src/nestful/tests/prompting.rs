@@ -333,8 +333,8 @@ fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
     ];
     let (outcome, conversations) = run_loop(&berths_row(), ReactLimits::default(), &texts);
     for (line, expected) in conversations[1..].iter().zip([
-        "error: no call could be parsed",
-        "error: no available tool is called \"cos\"",
+        "error: no call could be read",
+        "error: no tool \"cos\" is on offer",
         "error: no earlier call has the label \"var_1\"",
         "error: add takes 2 arguments",
         "27",
@@ -359,6 +359,70 @@ fn the_loop_reports_unparsable_or_failed_calls_and_continues() {
         (1, 6.0, 1.0)
     );
     assert!(ReactReport::new(&[]).is_err());
+}
+
+/// The model reads these texts, so a change of their wording changes its scores.
+#[test]
+fn the_observations_of_errors_have_a_fixed_wording() {
+    let action = |name: &str, arguments: &str| {
+        format!("Action: {{\"name\": \"{name}\", \"arguments\": {arguments}}}")
+    };
+    for (text, observation) in [
+        (
+            "I do not know.".to_owned(),
+            "no call could be read; write Action: and one JSON object with name and arguments",
+        ),
+        (action("cos", "{}"), "no tool \"cos\" is on offer"),
+        (action("sqrt", "{}"), "sqrt has 2 outputs, not one"),
+        (action("add", "[1, 2]"), "it has no object of arguments"),
+        (
+            action("add", r#"{"arg_0": "$var_1$"}"#),
+            "the reference \"var_1\" names no output",
+        ),
+        (
+            action("add", r#"{"arg_0": "$var_1.result$"}"#),
+            "no earlier call has the label \"var_1\"",
+        ),
+        (
+            action("add", r#"{"arg_1": 1}"#),
+            "add has no argument arg_0",
+        ),
+        (
+            action("power", r#"{"base": 1, "mod": 2}"#),
+            "power takes no further argument \"mod\"",
+        ),
+        (
+            action("power", r#"{"exponent": 1}"#),
+            "power misses an argument",
+        ),
+        (
+            action("add", r#"{"arg_0": 1}"#),
+            "add takes 2 arguments, not 1",
+        ),
+        (
+            action("add", r#"{"arg_0": 1, "arg_1": "2"}"#),
+            "add: a str is no number",
+        ),
+        (
+            action("max_number", r#"{"arg_0": 3}"#),
+            "max_number: a int is no list of numbers",
+        ),
+        (
+            action("max_number", r#"{"arg_0": []}"#),
+            "max_number: the list is empty",
+        ),
+        (
+            action("divide", r#"{"arg_0": 1, "arg_1": 0}"#),
+            "divide: division by zero",
+        ),
+    ] {
+        let (_, conversations) = run_loop(&berths_row(), ReactLimits::default(), &[&text]);
+        assert_eq!(
+            conversations[1],
+            format!("Observation: error: {observation}"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod completeness;
 mod steps;
 
+use clap::ValueEnum;
 use serde_json::json;
 
 use super::*;
@@ -196,14 +197,7 @@ fn the_trained_part_matches_the_other_program() {
 
 #[test]
 fn presets_are_equal_in_yaml() {
-    for preset in [
-        Preset::Slot,
-        Preset::Sft,
-        Preset::Calls,
-        Preset::Goat,
-        Preset::Retriever,
-        Preset::Joint,
-    ] {
+    for preset in Preset::value_variants() {
         let load = |name: &str, text: String| {
             let source = Source {
                 name: name.to_owned(),
