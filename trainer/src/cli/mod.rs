@@ -561,4 +561,14 @@ pub struct ReportArgs {
 pub struct DoctorArgs {
     /// Also check the files and folders of this config.
     pub config: Option<PathBuf>,
+    /// Also start this many processes, and time the connections between them; auto: as for `train`.
+    /// Under torchrun, srun and mpiexec, this happens without the option.
+    #[arg(long, value_name = "N|auto")]
+    pub ranks: Option<RequestedRanks>,
+    /// Seconds to wait for all processes [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait: Option<u64>,
+    /// Also time sums and messages of this many megabytes between processes, such as 1700.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4000))]
+    pub megabytes: Option<u64>,
 }

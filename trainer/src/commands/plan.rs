@@ -133,7 +133,7 @@ fn ranks_setup(args: &PlanArgs, config: &Config) -> Result<Option<RanksSetup>, E
         return Ok(None);
     };
     let world_size = world_size.get();
-    check_world_size(config, world_size)?;
+    check_world_size(world_size, config)?;
     Ok(Some(RanksSetup {
         world_size,
         gb_per_second: args.bandwidth,

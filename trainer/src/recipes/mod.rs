@@ -2,6 +2,7 @@
 
 mod attention_plan_prefetch;
 pub(crate) mod deal;
+pub mod follower;
 pub mod history;
 pub mod kept_blocks;
 pub mod learner;
