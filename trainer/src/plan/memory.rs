@@ -285,7 +285,11 @@ fn loss(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
 fn generation(input: &MemoryInput, evaluation: &EvaluationWork, lengths: &[usize]) -> Vec<Part> {
     let model = input.model;
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    let columns = lengths.len() as f64 * (longest as f64 + evaluation.max_new_tokens as f64);
+    let row = longest as f64 + evaluation.max_new_tokens as f64;
+    // Fewer rows are generated at a time if they need more, but at least one.
+    let limit = input.config.eval.kv_cache_tokens;
+    let limit = limit.map_or(f64::INFINITY, |tokens| row.max(tokens as f64));
+    let columns = (lengths.len() as f64 * row).min(limit);
     let count = |mixer| {
         model
             .layers
