@@ -5,13 +5,14 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 8] = [
+const NOT_OPERATIONS: [&str; 9] = [
     "cpu",
     "cube",
     "dropout",
     "frozen_weight",
     "gpu",
     "backward_with_gradient",
+    "nvidia",
     "profile",
     "recording",
 ];
@@ -244,7 +245,14 @@ const OWN_READING: &[(&str, &str)] = &[
         "trainer/src/commands/new_file.rs",
         "checks the type of an output",
     ),
-    ("kernels/src/gpu.rs", "files of the kernel and of drivers"),
+    (
+        "kernels/src/gpu/mod.rs",
+        "files of the kernel and of drivers",
+    ),
+    (
+        "kernels/src/nvidia.rs",
+        "checks for files of CUDA, and reads their version",
+    ),
     (
         "kernels/src/choice_cache.rs",
         "its own files, after checking their type",

@@ -11,6 +11,7 @@ mod memory;
 mod offline;
 mod pace;
 mod probe;
+mod ranks;
 mod retriever;
 mod step;
 mod workload;
@@ -22,6 +23,7 @@ pub use memory::{GENERATION, MemoryPlan, Part, Phase, size};
 pub use offline::{Outline, RetrieverOutline, base_weights, outline};
 pub use pace::{Pace, PaceInput, PaceSource};
 pub use probe::{Probe, probe};
+pub use ranks::{Connection, RanksPlan, RanksSetup, StepTime};
 pub use retriever::{RetrieverPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
 

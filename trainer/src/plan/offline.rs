@@ -13,6 +13,7 @@ use tooltune_disk::regular_file;
 use tooltune_kernels::ComputeDtype;
 
 use super::memory::{MemoryInput, base_weight_bytes};
+use super::pace::training_operations;
 use super::retriever::{RetrieverNeeds, TextShape};
 use super::workload::{BatchShape, EvaluationWork, encodes};
 use super::{Needs, evaluation_encoders};
@@ -54,6 +55,8 @@ pub struct Outline {
     pub steps: Option<u64>,
     /// The largest possible micro-batch.
     pub largest: BatchShape,
+    /// Operations of a step of such micro-batches, without attention.
+    pub step_operations: f64,
     /// The retriever trained in the same run.
     pub retriever: Option<RetrieverOutline>,
 }
@@ -107,6 +110,15 @@ pub fn outline(
         quantization,
         dora_activations: DoraActivations::from_lora(&config.lora),
     };
+    let kept_blocks = kept_blocks(config.device, shape, &cpu);
+    let n_parts = config.train.gradient_accumulation_steps as f64;
+    let n_step_tokens = n_parts * n_tokens as f64;
+    let step_operations = training_operations(
+        model,
+        n_adapter,
+        kept_blocks.count(n_tokens),
+        [n_step_tokens; 2],
+    );
     let needs = Needs::for_language_model(&MemoryInput {
         config,
         model,
@@ -116,7 +128,7 @@ pub fn outline(
         quantization,
         vocabulary: model.vocab_size,
         n_example_tokens: 0,
-        kept_blocks: kept_blocks(config.device, shape, &cpu),
+        kept_blocks,
         loss_rows: match config.device {
             config::Device::Cpu => device::loss_rows(&cpu),
             config::Device::Cuda(_) => device::LOSS_ROWS_ON_GPU,
@@ -131,6 +143,7 @@ pub fn outline(
         compute_dtype,
         steps,
         largest,
+        step_operations,
         retriever,
     })
 }

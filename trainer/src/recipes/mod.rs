@@ -1,7 +1,8 @@
 //! Training recipes, one plain loop each.
 
 mod attention_plan_prefetch;
-mod deal;
+pub(crate) mod deal;
+pub mod follower;
 pub mod history;
 pub mod kept_blocks;
 pub mod learner;
