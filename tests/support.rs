@@ -122,6 +122,17 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
 
 /// Loads the base model with matrix multiplication in `compute_dtype`.
 pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
+    let (config, weights) = open_base(path);
+    load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
+}
+
+/// Loads the base model with projections in NF4.
+pub(crate) fn load_nf4_base(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
+    let (config, weights) = open_base(path);
+    load::load_nf4_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
+}
+
+fn open_base(path: &Path) -> (DecoderConfig, Weights) {
     // The tiny fixtures have weights but no tokenizer.
     let (config, weights) = if path.is_dir() {
         let config = ModelFiles::read_config(path).unwrap();
@@ -130,8 +141,7 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
         let files = ModelFiles::open(path).unwrap();
         (files.config, files.weights)
     };
-    let config = DecoderConfig::from_json(&config).unwrap();
-    load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
+    (DecoderConfig::from_json(&config).unwrap(), weights)
 }
 
 /// Loads a PEFT adapter and attaches it to `decoder`.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use burn::tensor::DType;
+
 use serde_json::Value;
 use tooltune::lora::Adapters;
 use tooltune::models::Decoder;
@@ -22,6 +24,18 @@ pub(crate) fn replay(
     steps: &Path,
     batches: &Path,
 ) -> Vec<(f64, f64)> {
+    let dtype = decoder.compute_dtype().dtype();
+    replay_within(dtype, decoder, adapters, steps, batches)
+}
+
+/// [`replay`] with the tolerances of `dtype`.
+pub(crate) fn replay_within(
+    dtype: DType,
+    decoder: &mut Decoder,
+    adapters: &mut Adapters,
+    steps: &Path,
+    batches: &Path,
+) -> Vec<(f64, f64)> {
     let log: Value = serde_json::from_slice(&std::fs::read(steps).unwrap()).unwrap();
     let batches = Tensors::open(batches);
     let adamw = AdamW {
@@ -35,7 +49,6 @@ pub(crate) fn replay(
     let ratio = log["loraplus_lr_ratio"].as_f64();
     optimizer.rate_scales = ratio.map(|ratio| adapters.rate_scales(ratio));
     let expected = log["steps"].as_array().unwrap();
-    let dtype = decoder.compute_dtype().dtype();
     let mut losses = Vec::with_capacity(expected.len());
     for (i, row) in expected.iter().enumerate() {
         let batch = micro_batch(&batches, &format!("step{:02}", i + 1));

@@ -9,10 +9,11 @@ use tooltune::lora::LoraLayout as _;
 use tooltune::models::{BatchContext, Decoder};
 use tooltune_kernels::ComputeDtype;
 
-use super::peft::replay;
+use super::peft::{replay, replay_within};
 use crate::support::bounds::Quantity;
 use crate::support::{
-    Tensors, fixture, load_base, load_base_in, model, relative_difference, test_device,
+    Tensors, fixture, load_base, load_base_in, load_nf4_base, model, relative_difference,
+    test_device,
 };
 
 const GGUF: &str = "smollm2-135m-instruct.gguf";
@@ -140,6 +141,36 @@ fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
         worst < Quantity::StepLossShare.bound_in(DType::BF16),
         "{losses:?}"
     );
+}
+
+/// Invariant: Twenty steps of QLoRA match PEFT and bitsandbytes.
+#[test]
+#[allow(
+    clippy::print_stdout,
+    reason = "a reader of the test wants to see how close the losses are"
+)]
+fn qlora_losses_agree_with_peft_and_bitsandbytes() {
+    let mut decoder = load_nf4_base(ComputeDtype::F32, &model(GGUF));
+    let mut adapters = initial_adapters(&mut decoder);
+    let losses = replay_within(
+        // Not the bounds of f32: bitsandbytes' CPU kernel rounds an absmax before it looks for the
+        // nearest code, so a few codes of absmax values differ by one.
+        DType::BF16,
+        &mut decoder,
+        &mut adapters,
+        &fixture("smollm2_nf4/sft_steps.json"),
+        &fixture("smollm2/sft_batches.safetensors"),
+    );
+    let shares = losses
+        .iter()
+        .map(|(ours, theirs)| (ours / theirs - 1.0).abs());
+    let worst = shares.fold(0.0, f64::max);
+    println!(
+        "parity: QLoRA differs from PEFT by at most {:.3} %",
+        100.0 * worst
+    );
+    let bound = Quantity::QuantisedStepLossShare.bound();
+    assert!(worst < bound, "{losses:?}");
 }
 
 /// Invariant: Gradients and twenty training steps match PEFT and PyTorch.

@@ -197,6 +197,7 @@ pub(crate) fn validate_stack(parts: &[Nf4], shape: [usize; 2]) -> Result<(), Nf4
 /// A matrix `[out, in]` in NF4, in the order in which its device decodes it.
 #[derive(Debug)]
 pub(crate) struct Quantised {
+    #[cfg(feature = "cube")]
     shape: [usize; 2],
     dtype: ComputeDtype,
     codes: Codes,
@@ -216,6 +217,7 @@ impl Quantised {
     /// Stores stacked valid parts for products on the CPU.
     pub(super) fn for_cpu(parts: &[Nf4], shape: [usize; 2], dtype: ComputeDtype) -> Self {
         Self {
+            #[cfg(feature = "cube")]
             shape,
             dtype,
             codes: Codes::Panels(PanelCodes::new(parts, shape)),
