@@ -58,6 +58,7 @@ pub mod linear_cross_entropy;
 pub mod lora_linear;
 pub mod masked_argmax;
 mod maybe;
+pub mod mpi;
 #[cfg(feature = "cuda")]
 mod on_stream;
 pub mod profile;

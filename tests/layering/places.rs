@@ -5,13 +5,14 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 8] = [
+const NOT_OPERATIONS: [&str; 9] = [
     "cpu",
     "cube",
     "dropout",
     "frozen_weight",
     "gpu",
     "backward_with_gradient",
+    "mpi",
     "profile",
     "recording",
 ];
@@ -245,6 +246,8 @@ const OWN_READING: &[(&str, &str)] = &[
         "checks the type of an output",
     ),
     ("kernels/src/gpu.rs", "files of the kernel and of drivers"),
+    ("kernels/src/mpi/library.rs", "files of the kernel"),
+    ("kernels/src/mpi/search.rs", "files of the kernel"),
     (
         "kernels/src/choice_cache.rs",
         "its own files, after checking their type",

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_kernels::cpu::pool;
@@ -15,10 +15,10 @@ use tooltune_kernels::{is_cpu, operation};
 use tooltune_ranks::Ranks;
 use tooltune_rows::batches::StepBatch;
 
-use super::learner::{Learner, no_supervision, row_ids, supervised};
+use super::learner::{Learner, StepInput, row_ids};
 use super::preparation::{Preparation, Training};
-use super::ranks::{self, Order, Working};
-use super::reporter::{RetrieverTiming, StepLine, StepTiming};
+use super::ranks::{self, ComputedStep, Order, Working};
+use super::reporter::{RanksTiming, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
@@ -108,13 +108,13 @@ pub fn follow(
     loop {
         match ranks::next_order(ranks)? {
             Order::Step { step, cursor } => {
-                let (batch, _) = learner.read_step(cursor);
-                let batch = batch?;
+                let (input, _) = learner.read_step(cursor);
+                let input = input?;
                 let mut watch = |_| !interrupt.is_set();
-                let computed = ranks::compute_step(&learner, ranks, &batch, step, &mut watch)?;
-                if let Some((loss_sum, gradient)) = computed {
-                    let loss = loss_sum / batch.sum_loss_weights();
-                    learner.update(gradient, loss, schedule.at(step));
+                let computed = ranks::compute_step(&learner, ranks, &input, step, &mut watch)?;
+                if let Some(computed) = computed {
+                    let loss = computed.loss_sum / input.batch.sum_loss_weights();
+                    learner.update(computed.gradient, loss, schedule.at(step));
                 }
             }
             Order::Compare => ranks::compare_adapters(&learner, ranks)?,
@@ -179,16 +179,16 @@ impl<'a> Run<'a> {
         operation!("step");
         let started = Instant::now();
         let cpu_started = cpu_seconds();
-        let (batch, next_cursor) = self.learner.read_step(self.state.cursor);
-        let batch = match batch {
-            Ok(batch) => batch,
+        let (input, next_cursor) = self.learner.read_step(self.state.cursor);
+        let input = match input {
+            Ok(input) => input,
             // Save the finished steps: a restart prepares the examples again and can resume here.
             Err(error) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
             Err(error) => return Err(error),
         };
-        let (loss_sum, gradient) = match self.gradient(&batch, started) {
+        let computed = match self.gradient(&input, started) {
             Ok(Some(computed)) => computed,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
@@ -199,17 +199,18 @@ impl<'a> Run<'a> {
         };
         let step = self.state.step + 1;
         let learning_rate = schedule.at(step);
-        let sum_loss_weights = batch.sum_loss_weights();
+        let (batch, n_trained_tokens) = (&input.batch, input.n_trained_tokens());
+        let (loss_sum, sum_loss_weights) = (computed.loss_sum, batch.sum_loss_weights());
         let loss = loss_sum / sum_loss_weights;
-        let outcome = self.learner.update(gradient, loss, learning_rate);
+        let outcome = self.learner.update(computed.gradient, loss, learning_rate);
         self.interrupt.get_or_insert_with(Interrupt::begin);
 
         self.state.step = step;
         self.state.cursor = next_cursor;
         self.state.tokens += batch.n_tokens() as u64;
-        self.state.trained_tokens += batch.n_trained_tokens() as u64;
+        self.state.trained_tokens += n_trained_tokens as u64;
         self.state.evaluated = false;
-        let grad_norm = self.note_outcome(outcome, loss, &batch)?;
+        let grad_norm = self.note_outcome(outcome, loss, batch)?;
         if matches!(outcome, StepOutcome::Updated { .. }) {
             self.state.window.loss_sum += loss_sum;
             self.state.window.loss_weights_sum += sum_loss_weights;
@@ -219,7 +220,11 @@ impl<'a> Run<'a> {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_seconds() - cpu_started,
             tokens: batch.n_tokens(),
-            trained_tokens: batch.n_trained_tokens(),
+            trained_tokens: n_trained_tokens,
+            ranks: (self.ranks.world_size() > 1).then_some(RanksTiming {
+                door_seconds: computed.door_seconds,
+                sum_seconds: computed.sum_seconds,
+            }),
             retriever: None,
         };
         timing.retriever = self.advance_retriever()?;
@@ -258,11 +263,11 @@ impl<'a> Run<'a> {
     /// interrupted it, which discards the step.
     fn gradient(
         &mut self,
-        batch: &StepBatch,
+        input: &StepInput,
         started: Instant,
-    ) -> Result<Option<(f64, Tensor<1>)>, Error> {
-        if supervised(batch).next().is_none() {
-            return Err(no_supervision(batch));
+    ) -> Result<Option<ComputedStep>, Error> {
+        if input.supervised().next().is_none() {
+            return Err(input.no_supervision());
         }
         let shows_parts = is_cpu(&self.learner.decoder.device());
         let (done, reporter) = (self.state.step as f64, &mut self.run.reporter);
@@ -278,7 +283,7 @@ impl<'a> Run<'a> {
         };
         let (step, cursor) = (self.state.step + 1, self.state.cursor);
         ranks::order(self.ranks, &Order::Step { step, cursor })?;
-        ranks::compute_step(&self.learner, self.ranks, batch, step, &mut watch)
+        ranks::compute_step(&self.learner, self.ranks, input, step, &mut watch)
     }
 
     /// Counts skipped steps and returns the gradient norm of the step.
