@@ -322,18 +322,20 @@ def stopped_run(program: str, folder: Path, mpiexec: str, name: str, number: int
 def mpi_faults(program: str, folder: Path, mpiexec: str) -> list[str]:
     """Stops runs in which MPI adds the gradients; returns the descriptions of those that end otherwise than expected."""
     cases = [
-        ("SIGTERM to mpiexec", signal.SIGTERM, None, 75, "saved"),
-        ("SIGTERM to rank 1", signal.SIGTERM, 1, 75, "saved"),
-        ("rank 1 is stopped (SIGSTOP)", signal.SIGSTOP, 1, 75, "rank 1 on"),
-        ("rank 1 is killed", signal.SIGKILL, 1, 9, ""),
-        ("rank 0 is killed", signal.SIGKILL, 0, 9, ""),
+        ("SIGTERM to mpiexec", signal.SIGTERM, None, {75}, "saved"),
+        ("SIGTERM to rank 1", signal.SIGTERM, 1, {75}, "saved"),
+        # mpiexec kills the stopped rank, and returns its status or that of rank 0.
+        ("rank 1 is stopped (SIGSTOP)", signal.SIGSTOP, 1, {75, 9}, "saved"),
+        ("rank 1 is killed", signal.SIGKILL, 1, {9}, ""),
+        ("rank 0 is killed", signal.SIGKILL, 0, {9}, ""),
     ]
     failures = []
     for i, (description, number, victim, expected, text) in enumerate(cases):
         started = time.monotonic()
         status, output = stopped_run(program, folder, mpiexec, f"fault-{i}", number, victim)
-        is_expected = status == expected and text in output
-        result = f"exit status {status}" + ("" if is_expected else f", expected {expected} and {text!r}\n{output}")
+        is_expected = status in expected and text in output
+        wanted = " or ".join(map(str, expected))
+        result = f"exit status {status}" + ("" if is_expected else f", expected {wanted} and {text!r}\n{output}")
         print(f"{description:40}  {time.monotonic() - started:7.1f}  {result}", flush=True)
         if not is_expected:
             failures.append(description)

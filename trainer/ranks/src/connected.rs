@@ -19,6 +19,10 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long it waits for them to end what adds their gradients: they may be inside a block.
 const LINGER_TO_END: Duration = Duration::from_secs(10);
 
+/// How much later a rank ends that was told of another one's error, so that a launcher notices the
+/// cause first: all end with the same exit status.
+const CAUSE_FIRST: Duration = Duration::from_millis(500);
+
 /// The connections of a rank with their threads.
 pub(crate) struct Connected {
     shared: Arc<Shared>,
@@ -98,6 +102,8 @@ impl Connected {
         all_reduce: Option<Box<dyn AllReduce>>,
     ) {
         let shared = &self.shared;
+        // Others repeat this rank's own error to it later.
+        let is_told = shared.check().is_err_and(|error| error.status().is_some());
         let message = &message[..message.floor_char_boundary(TEXT_BYTES)];
         // Readers discard from now on, so that no peer is blocked while it sends.
         shared.state().is_closing = true;
@@ -128,7 +134,9 @@ impl Connected {
             state = shared.wait(state, POLL);
         }
         drop(state);
-        if shared.rank > 0 && linger > LINGER && status.is_none() {
+        if is_told {
+            std::thread::sleep(CAUSE_FIRST);
+        } else if shared.rank > 0 && linger > LINGER && status.is_none() {
             // The leader still prints its error. Its launcher ends this process with it.
             std::thread::sleep(LINGER * 2);
         }
