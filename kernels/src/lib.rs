@@ -59,6 +59,7 @@ pub mod lora_linear;
 pub mod masked_argmax;
 mod maybe;
 pub mod mpi;
+pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;
 pub mod profile;

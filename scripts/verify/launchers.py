@@ -319,7 +319,7 @@ def stopped_run(program: str, folder: Path, mpiexec: str, name: str, number: int
     return status, tail(output)
 
 
-def mpi_faults(program: str, folder: Path, mpiexec: str) -> list[str]:
+def mpi_faults(program: str, folder: Path, mpiexec: str, width: int) -> list[str]:
     """Stops runs in which MPI adds the gradients; returns the descriptions of those that end otherwise than expected."""
     cases = [
         ("SIGTERM to mpiexec", signal.SIGTERM, None, {75}, "saved"),
@@ -336,7 +336,7 @@ def mpi_faults(program: str, folder: Path, mpiexec: str) -> list[str]:
         is_expected = status in expected and text in output
         wanted = " or ".join(map(str, expected))
         result = f"exit status {status}" + ("" if is_expected else f", expected {wanted} and {text!r}\n{output}")
-        print(f"{description:40}  {time.monotonic() - started:7.1f}  {result}", flush=True)
+        print(f"{description:{width}}  {time.monotonic() - started:7.1f}  {result}", flush=True)
         if not is_expected:
             failures.append(description)
     return failures
@@ -379,7 +379,7 @@ def main() -> None:
             if error or different:
                 failures.append(case.description)
         if any(case.launcher == "mpiexec" for case in chosen):
-            failures += mpi_faults(arguments.program, folder, arguments.mpiexec)
+            failures += mpi_faults(arguments.program, folder, arguments.mpiexec, width)
     if failures:
         sys.exit(f"launchers.py: runs failed, or differ from a run of one process: {', '.join(failures)}")
     print(f"launchers.py: all {len(chosen)} runs wrote the bytes of a run of one process")

@@ -61,7 +61,7 @@ struct Opened<'p> {
 impl Opened<'_> {
     /// The address of a function.
     fn address(&self, name: &'static CStr) -> Result<*mut c_void, Absent> {
-        // SAFETY: the handle is that of an open library, and the name ends with a zero byte.
+        // SAFETY: the handle belongs to an open library, and the name ends with a zero byte.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         if address.is_null() {
             return Err(Absent::Function {
@@ -99,7 +99,7 @@ pub(super) fn open(path: &Path) -> Result<Functions, Absent> {
     };
     let name = CString::new(OsStr::as_bytes(path.as_os_str()))
         .map_err(|_| unopened("the path contains a zero byte".to_owned()))?;
-    // SAFETY: loading a library runs its initialisers. Its name is that of an MPI library with the
+    // SAFETY: loading a library runs its initialisers. By its name it is an MPI library with the
     // standard ABI, which is meant to be loaded at run time. Its plug-ins need its symbols.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if handle.is_null() {

@@ -44,7 +44,7 @@ pub enum Absent {
     /// None of the usual names and paths exists.
     #[error("found no libmpi_abi; set TOOLTUNE_MPI=PATH")]
     NotFound,
-    /// A file whose name is not that of a library with the standard ABI.
+    /// A file whose name does not begin with `libmpi_abi`.
     #[error("{path} is not a libmpi_abi: other MPI libraries have another ABI")]
     OtherName {
         /// Path of the file.
@@ -113,12 +113,13 @@ pub struct Library {
 }
 
 impl Library {
-    /// Opens the library that `switch` selects, the value of [`SWITCH`]; otherwise that of the
-    /// launcher which started this process, the dynamic loader's, or that of `mpiexec` in `PATH`.
+    /// Opens the library that `switch` selects, the value of [`SWITCH`]. Without it, opens the library
+    /// next to the launcher which started this process, in the dynamic loader's folders, or next to
+    /// `mpiexec` in `PATH`.
     ///
     /// # Errors
     ///
-    /// There is none, or it has another ABI. A library with another name than `libmpi_abi` is not
+    /// No library is found, or it has another ABI. A library with another name than `libmpi_abi` is not
     /// opened.
     pub fn open(switch: Option<&str>) -> Result<Self, Absent> {
         let switch = switch.map(str::trim).filter(|switch| !switch.is_empty());
@@ -226,7 +227,7 @@ fn serve(library: &Library, requests: &Receiver<Request>, replies: &Sender<Reply
     {
         let functions = library.functions;
         IS_RUNNING.store(true, Ordering::Release);
-        // Nobody may wait for the replies any more.
+        // The caller may have given up.
         let _ = replies.send(Reply::Started(functions.init()));
         while let Ok(request) = requests.recv() {
             let reply = match request {

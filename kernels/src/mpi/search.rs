@@ -28,8 +28,8 @@ pub(super) fn has_name(path: &Path) -> bool {
     name.is_some_and(|name| name.starts_with(STEM))
 }
 
-/// Paths and names of the library, the best one first: that of the launcher which started this
-/// process, the dynamic loader's, that of a launcher in `PATH`.
+/// Paths and names of the library, the best one first: next to the launcher which started this
+/// process, in the dynamic loader's folders, next to a launcher in `PATH`.
 pub(super) fn candidates() -> Vec<PathBuf> {
     let starters = std::env::var_os("PATH").map_or_else(Vec::new, |path| starters_in(&path));
     let names = NAMES.iter().map(PathBuf::from);

@@ -2,8 +2,7 @@
 
 /// Adds integers over all ranks of a run, such as MPI or NCCL.
 ///
-/// The ranks stand at a door before each call: nobody begins before all others have arrived with as
-/// many values. A call may still hang when a rank is lost inside it. It therefore calls `is_running`
+/// A door precedes each call: no rank begins before all others have arrived with as many values. A call may still hang when a rank is lost inside it. It therefore calls `is_running`
 /// several times a second, and returns an error soon after the result is `false`.
 pub trait AllReduce: std::fmt::Debug + Send {
     /// Replaces `sums` by the elementwise sums over all ranks, modulo 2^64.

@@ -19,8 +19,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long it waits for them to end what adds their gradients: they may be inside a block.
 const LINGER_TO_END: Duration = Duration::from_secs(10);
 
-/// How much later a rank ends that was told of another one's error, so that a launcher notices the
-/// cause first: all end with the same exit status.
+/// How much later a rank ends after another one's error, so that a launcher notices the cause first:
+/// all end with the same exit status.
 const CAUSE_FIRST: Duration = Duration::from_millis(500);
 
 /// The connections of a rank with their threads.

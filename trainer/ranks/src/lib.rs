@@ -35,6 +35,7 @@ mod link;
 pub mod local;
 mod meeting;
 mod messages;
+pub mod preflight;
 mod ranks_file;
 mod sums;
 mod token;

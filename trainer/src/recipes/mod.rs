@@ -2,7 +2,8 @@
 
 pub mod all_reduce;
 mod attention_plan_prefetch;
-mod deal;
+pub(crate) mod deal;
+pub mod follower;
 pub mod history;
 pub mod kept_blocks;
 pub mod learner;

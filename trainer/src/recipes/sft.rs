@@ -1,8 +1,8 @@
 //! Supervised fine-tuning: trains an adapter on a base model and rows, and writes a run directory.
 //!
 //! [`train`] is one plain loop with one update and one save. A checkpoint contains everything that
-//! the next step needs, so a resumed run equals an uninterrupted one. [`follow`] computes a share of
-//! every step for the process that runs [`train`].
+//! the next step needs, so a resumed run equals an uninterrupted one. Other processes compute a share
+//! of every step in [`super::follower`].
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,11 +16,11 @@ use tooltune_ranks::Ranks;
 use tooltune_rows::batches::StepBatch;
 
 use super::learner::{Learner, StepInput, row_ids};
-use super::preparation::{Preparation, Training};
+use super::preparation::Preparation;
 use super::ranks::{self, ComputedStep, Order, Working};
 use super::reporter::{RanksTiming, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
-use super::retriever::{RetrieverRun, RetrieverStep, files};
+use super::retriever::{self, RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
 use super::run_lock::InputTimes;
 use super::run_loop::{Recipe, RunLoop};
@@ -28,9 +28,8 @@ use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::generate::GenerationOptions;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
-use crate::eval::served::{OtherProcesses, Served, serve};
+use crate::eval::served::{OtherProcesses, Served};
 use crate::eval::suites::{Files, Metrics};
 use crate::interrupt::Interrupt;
 use crate::not_finite;
@@ -60,7 +59,7 @@ struct Run<'a> {
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
 /// lists the config's files before `preparation` read them. The other processes of `ranks` run
-/// [`follow`].
+/// [`follow`](super::follower::follow).
 ///
 /// # Errors
 ///
@@ -88,43 +87,11 @@ pub fn train(
     Ok(RunSummary { profile, ..summary })
 }
 
-/// Computes a share of the steps of [`train`] in the first process of `ranks`, until that process
-/// ends the run. Returns its exit status.
-///
-/// # Errors
-///
-/// A weight or an example cannot be read, or a process of the run ended early.
-pub fn follow(
-    config: &Config,
-    training: &Training,
-    device: &Device,
-    ranks: &mut Ranks,
-) -> Result<u8, Error> {
-    let (mut learner, _) = Learner::open(config, training, None, device)?;
-    ranks::take_over(&mut learner, ranks)?;
-    let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
-    let interrupt = Interrupt::begin();
-    let options = GenerationOptions::from_config(config, &training.base.stop_ids);
-    loop {
-        match ranks::next_order(ranks)? {
-            Order::Step { step, cursor } => {
-                let (input, _) = learner.read_step(cursor);
-                let input = input?;
-                let mut watch = |_| !interrupt.is_set();
-                let computed = ranks::compute_step(&learner, ranks, &input, step, &mut watch)?;
-                if let Some(computed) = computed {
-                    let loss = computed.loss_sum / input.batch.sum_loss_weights();
-                    learner.update(computed.gradient, loss, schedule.at(step));
-                }
-            }
-            Order::Compare => ranks::compare_adapters(&learner, ranks)?,
-            Order::Serve => {
-                let model = (&learner.decoder, &training.base);
-                serve(model, &options, ranks, &|| interrupt.is_set())?;
-            }
-            Order::End { exit_code } => return Ok(exit_code),
-        }
-    }
+/// A step that has been computed and not yet applied, with the retriever's steps.
+struct JointStep {
+    computed: ComputedStep,
+    retriever: Option<RetrieverTiming>,
+    retriever_cpu_seconds: f64,
 }
 
 impl<'a> Run<'a> {
@@ -141,6 +108,9 @@ impl<'a> Run<'a> {
         let (learner, state) = Learner::open(config, training, start.as_ref(), device)?;
         ranks::hand_over(&learner, ranks)?;
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
+        if let Some(retriever) = &retriever {
+            retriever::ranks::hand_over(retriever, ranks)?;
+        }
         let steps = RunSteps {
             n_done: state.step,
             total: training.total_steps,
@@ -188,8 +158,8 @@ impl<'a> Run<'a> {
             }
             Err(error) => return Err(error),
         };
-        let computed = match self.gradient(&input, started) {
-            Ok(Some(computed)) => computed,
+        let joint = match self.compute(&input, started) {
+            Ok(Some(joint)) => joint,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
             Err(error @ Error::Ranks(_)) if self.state.step > 0 => {
@@ -200,8 +170,8 @@ impl<'a> Run<'a> {
         let step = self.state.step + 1;
         let learning_rate = schedule.at(step);
         let (batch, n_trained_tokens) = (&input.batch, input.n_trained_tokens());
-        let (loss_sum, sum_loss_weights) = (computed.loss_sum, batch.sum_loss_weights());
-        let loss = loss_sum / sum_loss_weights;
+        let (computed, sum_loss_weights) = (joint.computed, batch.sum_loss_weights());
+        let loss = computed.loss_sum / sum_loss_weights;
         let outcome = self.learner.update(computed.gradient, loss, learning_rate);
         self.interrupt.get_or_insert_with(Interrupt::begin);
 
@@ -212,22 +182,24 @@ impl<'a> Run<'a> {
         self.state.evaluated = false;
         let grad_norm = self.note_outcome(outcome, loss, batch)?;
         if matches!(outcome, StepOutcome::Updated { .. }) {
-            self.state.window.loss_sum += loss_sum;
+            self.state.window.loss_sum += computed.loss_sum;
             self.state.window.loss_weights_sum += sum_loss_weights;
         }
-        let mut timing = StepTiming {
+        let retriever_seconds = joint
+            .retriever
+            .map_or(0.0, |timing| timing.retriever_seconds);
+        let timing = StepTiming {
             step,
-            seconds: started.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds() - cpu_started,
+            seconds: started.elapsed().as_secs_f64() - retriever_seconds,
+            cpu_seconds: cpu_seconds() - cpu_started - joint.retriever_cpu_seconds,
             tokens: batch.n_tokens(),
             trained_tokens: n_trained_tokens,
             ranks: (self.ranks.world_size() > 1).then_some(RanksTiming {
                 door_seconds: computed.door_seconds,
                 sum_seconds: computed.sum_seconds,
             }),
-            retriever: None,
+            retriever: joint.retriever,
         };
-        timing.retriever = self.advance_retriever()?;
         self.run.reporter.record_timing(&timing, loss)?;
         self.log_step(grad_norm, learning_rate)?;
         self.run.lock.write_if_read()?;
@@ -238,18 +210,36 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Runs the retriever steps that are due after this step of the language model.
-    fn advance_retriever(&mut self) -> Result<Option<RetrieverTiming>, Error> {
+    /// Computes the gradient of a step that began at `started`, and runs the retriever's steps that
+    /// are due with it. Returns `None` if a signal interrupted the step, which discards it.
+    ///
+    /// The language model is updated afterwards: if a process is lost in a step of the retriever,
+    /// both models can be saved as they are before the next step of the language model.
+    fn compute(&mut self, input: &StepInput, started: Instant) -> Result<Option<JointStep>, Error> {
+        let Some(computed) = self.gradient(input, started)? else {
+            return Ok(None);
+        };
+        let cpu_started = cpu_seconds();
+        let retriever = self.advance_retriever(self.state.step + 1)?;
+        Ok(Some(JointStep {
+            computed,
+            retriever,
+            retriever_cpu_seconds: cpu_seconds() - cpu_started,
+        }))
+    }
+
+    /// Runs the retriever steps that are due with step `step` of the language model.
+    fn advance_retriever(&mut self, step: u64) -> Result<Option<RetrieverTiming>, Error> {
         let Some(retriever) = &mut self.retriever else {
             return Ok(None);
         };
         let retriever_steps = retriever
             .preparation
-            .steps_due(self.state.step, self.preparation.training.total_steps);
+            .steps_due(step, self.preparation.training.total_steps);
         let started = Instant::now();
         let mut pairs = 0;
         while retriever.state.step < retriever_steps {
-            let step = retriever.step()?;
+            let (step, _) = retriever.step(self.ranks, false)?;
             pairs += step.pairs;
             self.retriever_step = Some(step);
         }
@@ -444,12 +434,9 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn compare_ranks(&mut self) -> Result<(), Error> {
-        // After the loss of a rank, the others are ending.
-        if self.ranks.world_size() == 1 || self.ranks.check().is_err() {
-            return Ok(());
-        }
-        ranks::order(self.ranks, &Order::Compare)?;
-        ranks::compare_adapters(&self.learner, self.ranks)
+        let retriever = self.retriever.as_ref().filter(|run| run.is_divisible());
+        let weights = ranks::weights(&self.learner, retriever);
+        ranks::compare_before_save(&weights, self.ranks)
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {
