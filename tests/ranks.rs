@@ -1,7 +1,8 @@
 //! Runs of several processes on the CPU: the run directory has the same bytes for any number of them,
 //! whatever starts, stops or kills them.
 //!
-//! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments.
+//! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments; see
+//! `scripts/rank-kills`.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -107,38 +108,64 @@ fn a_run_survives_kills_of_random_ranks() {
     let number = |variable: &str, default: u64| {
         std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
     };
-    let kills = number("TOOLTUNE_KILLS", 8);
+    let kills = number("TOOLTUNE_KILLS", 20);
     let mut random = SeededRandom::new(number("TOOLTUNE_KILLS_SEED", 5), 47);
     let workplace = workplace_with(4);
     finish(&workplace, "whole", 1);
     let expected = outcome(&workplace.path("whole"));
-    let run = workplace.path("killed");
-    for _ in 0..kills {
-        let ranks = 2 + random.below(3);
-        let mut parent = train_with_ranks(&workplace, "killed", ranks)
-            .spawn()
-            .unwrap();
-        let steps = std::fs::read_to_string(run.join("timing.jsonl"));
-        let n_before = steps.unwrap_or_default().lines().count();
-        if n_before >= 30 {
-            let (status, stderr) = output_of(parent);
-            assert_eq!(status, Some(0), "{stderr}");
-            break;
+    let (mut n_killed, mut n_runs) = (0, 0);
+    while n_killed < kills {
+        n_runs += 1;
+        let name = format!("killed-{n_runs}");
+        while n_killed < kills && kill_one_rank(&workplace, &name, &mut random) {
+            n_killed += 1;
         }
-        let step = (n_before + random.below(6)).min(29);
-        wait_for_step_or_end(&run, step, &mut parent);
-        let children = children_of(&parent);
-        if !children.is_empty() {
-            send("-KILL", children[random.below(children.len())]);
-        }
-        let (status, stderr) = output_of(parent);
-        assert!(
-            status.is_some(),
-            "the launcher itself was not killed: {stderr}"
-        );
+        finish(&workplace, &name, 1 + random.below(4));
+        assert_same_outcome(&workplace.path(&name), &expected);
     }
-    finish(&workplace, "killed", 1 + random.below(4));
-    assert_same_outcome(&run, &expected);
+    println!("{n_killed} ranks were killed in {n_runs} runs");
+}
+
+/// Continues a run with two to four ranks, and kills one of them at a random moment: before the first
+/// step, in one of the next steps, or while a checkpoint is written. Returns `false` if the run ended
+/// before.
+fn kill_one_rank(workplace: &workplace::Workplace, name: &str, random: &mut SeededRandom) -> bool {
+    let run = workplace.path(name);
+    let saved = last_saved_step(&run);
+    let ranks = 2 + random.below(3);
+    let mut parent = train_with_ranks(workplace, name, ranks).spawn().unwrap();
+    let (step, victim) = (saved + random.below(4), random.below(ranks));
+    let delay = Duration::from_millis(random.below(20) as u64);
+    wait_for_step_or_end(&run, step, &mut parent);
+    let started = Instant::now();
+    let children = loop {
+        let children = children_of(&parent);
+        if children.len() == ranks || parent.try_wait().unwrap().is_some() {
+            break children;
+        }
+        assert!(started.elapsed() < PATIENCE, "{ranks} ranks did not start");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    std::thread::sleep(delay);
+    let child = children.get(victim);
+    if let Some(child) = child {
+        send("-KILL", *child);
+    }
+    let (status, stderr) = output_of(parent);
+    match status {
+        // The signal came after the last rank's end.
+        Some(0) => false,
+        Some(137) => true,
+        other => panic!("exit status {other:?} after the kill of {child:?}: {stderr}"),
+    }
+}
+
+/// The step of the newest checkpoint.
+fn last_saved_step(run: &Path) -> usize {
+    let names = std::fs::read_dir(run).into_iter().flatten();
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let steps = names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok());
+    steps.max().unwrap_or(0)
 }
 
 /// Like [`wait_for_step`], but a run may end before.
@@ -335,6 +362,26 @@ fn ranks_with_other_rows_or_weights_are_refused() {
         std::fs::write(path, bytes).unwrap();
     };
     refused(&change_weight, "different weights");
+}
+
+/// Invariant: An error of one rank ends all ranks with its exit status.
+#[test]
+fn an_error_of_one_rank_ends_all_with_its_exit_status() {
+    for failing in [0, 1] {
+        let workplaces = [workplace_with(2), workplace_with(2)];
+        let rows = workplaces[failing].read("train.jsonl");
+        let damaged = rows.replacen('{', "{{", 1);
+        workplaces[failing].write("train.jsonl", damaged);
+        let variables = torchrun(free_port());
+        let ranks = [0, 1].map(|rank| {
+            let mut command = train(&workplaces[rank], "run");
+            command.envs(variables(rank)).spawn().unwrap()
+        });
+        for (status, stderr) in ranks.map(output_of) {
+            assert_eq!(status, Some(3), "rank {failing} fails: {stderr}");
+            assert!(stderr.contains("train.jsonl:1"), "{stderr}");
+        }
+    }
 }
 
 #[test]

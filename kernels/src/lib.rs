@@ -59,6 +59,7 @@ pub mod linear_cross_entropy;
 pub mod lora_linear;
 pub mod masked_argmax;
 mod maybe;
+pub mod mpi;
 pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;

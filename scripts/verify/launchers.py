@@ -2,7 +2,8 @@
 """Trains a tiny model alone and under several launchers, and compares the runs byte for byte.
 
 A run consists of commands, one per simulated host. The launchers whose programs are not on PyPI are
-replaced by the variables that they set.
+replaced by the variables that they set. Under mpiexec, MPI adds the gradients; runs are also stopped,
+killed and given an invalid row there.
 """
 
 import argparse
@@ -23,6 +24,9 @@ STEPS = 6
 PATIENCE = 150
 # Seconds after a failure; other hosts may wait ten minutes for a rank that never comes.
 NOTICE = 20
+# What rank 0 prints about the way in which gradients are added.
+BY_MPI = "gradients are added by MPI (MPICH"
+BY_TCP = "gradients are added by TCP connections ("
 # The reference, and what every launcher must reproduce.
 ALONE = "alone"
 LAST = f"checkpoint-{STEPS:06}"
@@ -31,7 +35,7 @@ COMPARED = [f"{LAST}/adapter_model.safetensors", f"{LAST}/optimizer.safetensors"
 PREFIXES = ("SLURM_", "PMI_", "PMIX_", "MPI_", "OMPI_", "PET_", "SKYPILOT_", "TORCHELASTIC_", "TOOLTUNE_RANKS", "JOB")
 NAMES = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT "
-    "TOOLTUNE_LEADER TOOLTUNE_NODES TOOLTUNE_RUN_ID"
+    "TOOLTUNE_LEADER TOOLTUNE_NODES TOOLTUNE_RUN_ID TOOLTUNE_MPI"
 ).split()
 
 CONFIG = f"""device = "cpu"
@@ -75,6 +79,7 @@ class Case:
     launcher: str
     description: str
     hosts: list[HostCommand]
+    prints: str = BY_TCP
 
 
 def free_port() -> int:
@@ -168,8 +173,21 @@ def cases(mpiexec: str, torchrun: str) -> list[Case]:
     own = [
         Case("ranks", f"tooltune train --ranks {n}", [HostCommand(after=["--ranks", str(n)])]) for n in (2, 3)
     ]
+    library = Path(mpiexec).parent.parent / "lib"
+
+    def under_mpiexec(n: int, **variables: str) -> list[HostCommand]:
+        return [HostCommand(before=[mpiexec, "-n", str(n)], variables=variables)]
+
     mpi = [
-        Case("mpiexec", f"mpiexec -n {n}", [HostCommand(before=[mpiexec, "-n", str(n)])]) for n in (2, 4)
+        Case("mpiexec", "mpiexec -n 2", under_mpiexec(2), BY_MPI),
+        Case("mpiexec", "mpiexec -n 4", under_mpiexec(4), BY_MPI),
+        Case("mpiexec", "mpiexec, TOOLTUNE_MPI=0", under_mpiexec(2, TOOLTUNE_MPI="0"), f"{BY_TCP}TOOLTUNE_MPI=0)"),
+        Case(
+            "mpiexec",
+            "mpiexec, a library with another ABI",
+            under_mpiexec(2, TOOLTUNE_MPI=str(library / "libmpi.so.12")),
+            "other MPI libraries have another ABI)",
+        ),
     ]
     torch = [
         Case("torchrun", "torchrun --nproc-per-node 2", torchrun_hosts(torchrun, 1, 2, False)),
@@ -254,6 +272,76 @@ def differences(folder: Path, name: str) -> list[str]:
     ]
 
 
+def steps_of(run: Path) -> int:
+    timing = run / "timing.jsonl"
+    return timing.read_bytes().count(b"\n") if timing.is_file() else 0
+
+
+def ranks_below(process: int) -> dict[int, int]:
+    """Process IDs of the ranks that mpiexec started, by rank."""
+    found, parents = {}, {process}
+    for stat in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda path: int(path.parent.name)):
+        try:
+            own, parent = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            variables = (stat.parent / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if parent in parents:
+            parents.add(own)
+            ranks = [int(value[9:]) for value in variables if value.startswith(b"PMI_RANK=")]
+            found |= {rank: own for rank in ranks}
+    return found
+
+
+def stopped_run(program: str, folder: Path, mpiexec: str, name: str, number: int, victim: int | None) -> tuple[int, str]:
+    """Sends a signal to rank `victim`, or to mpiexec, after the second step; returns exit status and output."""
+    output = folder / f"{name}.log"
+    settings = [f'train.output_dir="{name}"', "train.max_steps=400", "ranks.silence_seconds=6"]
+    command = [mpiexec, "-n", "3", program, "train", "config.toml"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment({}), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while steps_of(folder / name) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid if victim is None else ranks_below(process.pid)[victim], number)
+        status = process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        return -1, f"no end after {PATIENCE} s\n{tail(output)}"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return status, tail(output)
+
+
+def mpi_faults(program: str, folder: Path, mpiexec: str, width: int) -> list[str]:
+    """Stops runs in which MPI adds the gradients; returns the descriptions of those that end otherwise than expected."""
+    cases = [
+        ("SIGTERM to mpiexec", signal.SIGTERM, None, {75}, "saved"),
+        ("SIGTERM to rank 1", signal.SIGTERM, 1, {75}, "saved"),
+        # mpiexec kills the stopped rank, and returns its status or that of rank 0.
+        ("rank 1 is stopped (SIGSTOP)", signal.SIGSTOP, 1, {75, 9}, "saved"),
+        ("rank 1 is killed", signal.SIGKILL, 1, {9}, ""),
+        ("rank 0 is killed", signal.SIGKILL, 0, {9}, ""),
+    ]
+    failures = []
+    for i, (description, number, victim, expected, text) in enumerate(cases):
+        started = time.monotonic()
+        status, output = stopped_run(program, folder, mpiexec, f"fault-{i}", number, victim)
+        is_expected = status in expected and text in output
+        wanted = " or ".join(map(str, expected))
+        result = f"exit status {status}" + ("" if is_expected else f", expected {wanted} and {text!r}\n{output}")
+        print(f"{description:{width}}  {time.monotonic() - started:7.1f}  {result}", flush=True)
+        if not is_expected:
+            failures.append(description)
+    return failures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
@@ -281,6 +369,8 @@ def main() -> None:
             started = time.monotonic()
             error = run(arguments.program, folder, f"run-{i}", case.hosts)
             seconds = time.monotonic() - started
+            if not error and case.prints not in (folder / f"run-{i}-0.log").read_text(encoding="utf-8", errors="replace"):
+                error = f"rank 0 does not print: {case.prints}\n{tail(folder / f'run-{i}-0.log')}"
             different = [] if error else differences(folder, f"run-{i}")
             result = "failed" if error else f"differs: {', '.join(different)}" if different else "equal"
             print(f"{case.description:{width}}  {seconds:7.1f}  {result}", flush=True)
@@ -288,8 +378,10 @@ def main() -> None:
                 print(f"  {error}", flush=True)
             if error or different:
                 failures.append(case.description)
+        if any(case.launcher == "mpiexec" for case in chosen):
+            failures += mpi_faults(arguments.program, folder, arguments.mpiexec, width)
     if failures:
-        sys.exit(f"launchers.py: {len(failures)} of {len(chosen)} runs failed or differ from a run of one process")
+        sys.exit(f"launchers.py: runs failed, or differ from a run of one process: {', '.join(failures)}")
     print(f"launchers.py: all {len(chosen)} runs wrote the bytes of a run of one process")
 
 

@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 9] = [
+const NOT_OPERATIONS: [&str; 10] = [
     "cpu",
     "cube",
     "dropout",
@@ -13,6 +13,7 @@ const NOT_OPERATIONS: [&str; 9] = [
     "gpu",
     "host_memory",
     "backward_with_gradient",
+    "mpi",
     "nvidia",
     "profile",
     "recording",
@@ -250,6 +251,8 @@ const OWN_READING: &[(&str, &str)] = &[
         "kernels/src/gpu/mod.rs",
         "files of the kernel and of drivers",
     ),
+    ("kernels/src/mpi/library.rs", "files of the kernel"),
+    ("kernels/src/mpi/search.rs", "files of the kernel"),
     (
         "kernels/src/nvidia.rs",
         "checks for files of CUDA, and reads their version",

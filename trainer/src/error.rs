@@ -477,6 +477,15 @@ impl Error {
             Self::Ranks(
                 RanksError::Lost { .. } | RanksError::Silent { .. } | RanksError::Stalled { .. },
             ) => 75,
+            // An error of one rank ends all with its exit status.
+            Self::Ranks(RanksError::Ended {
+                status: Some(status),
+                ..
+            })
+            | Self::OtherRank(RanksError::Ended {
+                status: Some(status),
+                ..
+            }) => *status,
             Self::LeaderStopped { exit_code }
             | Self::RanksStopped { exit_code }
             | Self::RankFailed { exit_code, .. } => *exit_code,
@@ -506,6 +515,19 @@ impl Error {
             | Self::Ranks(_)
             | Self::StartRanks(_)
             | Self::Io { .. } => 1,
+        }
+    }
+
+    /// The exit status with which the other ranks of a run end after this error of one rank. `None`
+    /// if a signal or the loss of a rank caused it.
+    pub fn status_for_other_ranks(&self) -> Option<u8> {
+        match self {
+            Self::Ranks(error) | Self::OtherRank(error) => error.status(),
+            Self::EvaluationFailed { source, .. } | Self::StepFailed { source, .. } => {
+                source.status_for_other_ranks()
+            }
+            error if error.is_stop() => None,
+            error => Some(error.exit_code()),
         }
     }
 

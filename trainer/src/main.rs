@@ -11,6 +11,7 @@ use tooltune::eval::suites::code::SANDBOX_STAGE;
 use tooltune::{Error, commands, process};
 use tooltune_json::printable;
 use tooltune_kernels::cpu::malloc_tuning::{self, ReportingAllocator};
+use tooltune_kernels::mpi;
 use tooltune_terminal::{fitting_text, log_layer, with_colors_only};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -37,25 +38,29 @@ fn main() -> ExitCode {
         .name("command".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(run);
-    match command.map(std::thread::JoinHandle::join) {
+    let status = match command.map(std::thread::JoinHandle::join) {
         Ok(Ok(status)) => status,
         // The panic hook has already printed the message.
-        Ok(Err(_)) => ExitCode::from(101),
+        Ok(Err(_)) => 101,
         Err(error) => {
             print_failure(&format!("cannot start the command thread: {error}"));
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    let _ = std::io::stdout().flush();
+    mpi::end_process_if_running(status);
+    ExitCode::from(status)
 }
 
-fn run() -> ExitCode {
+/// Runs the command, and returns the exit status.
+fn run() -> u8 {
     tracing_subscriber::registry().with(log_layer()).init();
     process::handle_file_limit_signal();
     match commands::run(Cli::from_env()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             report(&error);
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
     }
 }

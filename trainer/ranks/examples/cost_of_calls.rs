@@ -27,6 +27,8 @@ fn main() {
             listen_on: None,
             run_id: "measure".to_owned(),
             token: Some(Token::new("measure".to_owned())),
+            serves_mpi: false,
+            parent: None,
         };
         std::thread::spawn(move || measure(&launch))
     });

@@ -140,7 +140,7 @@ pub(crate) fn run(shared: &Shared, on_failure: &std::sync::Mutex<Option<OnFailur
         if let Some(failure) = failure.filter(|_| !is_announced) {
             drop(state);
             is_announced = true;
-            announce(shared, &failure.to_string());
+            announce(shared, &failure.to_string(), failure.status());
             let hook = on_failure.lock().ok().and_then(|mut hook| hook.take());
             if let Some(hook) = hook {
                 // In a thread that is not joined, because it may wait before it ends the process.
@@ -229,14 +229,16 @@ fn watch(shared: &Shared, state: &State, now: Instant) -> Option<RanksError> {
     None
 }
 
-/// Sends an error to all peers, so that their errors name the cause.
-pub(crate) fn announce(shared: &Shared, message: &str) {
+/// Sends an error to all peers, so that their errors name the cause. They end with `status`.
+pub(crate) fn announce(shared: &Shared, message: &str, status: Option<u8>) {
     let deadline = Instant::now() + ANNOUNCE;
+    let mut bytes = vec![status.unwrap_or(0)];
+    bytes.extend_from_slice(message.as_bytes());
     for link in &shared.links {
         if Instant::now() < deadline {
-            link.send_last(Kind::Failed, message.as_bytes(), deadline);
+            link.send_last(Kind::Failed, &bytes, deadline);
         } else {
-            link.send_at_once(Kind::Failed, message.as_bytes());
+            link.send_at_once(Kind::Failed, &bytes);
         }
     }
 }

@@ -25,7 +25,7 @@ pub enum Kind {
     Begin = 5,
     /// A sign of life with phase and progress.
     Beat = 6,
-    /// The sender's error, which ends the run.
+    /// The sender's error, which ends the run: an exit status (0 for none) and a message.
     Failed = 7,
     /// The sender will send nothing more.
     Bye = 8,

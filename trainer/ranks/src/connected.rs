@@ -6,14 +6,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Settings;
+use crate::all_reduce::AllReduce;
 use crate::beat::{self, OnFailure};
 use crate::budgets::TEXT_BYTES;
 use crate::channel::Kind;
 use crate::error::{RanksError, Result};
 use crate::link::{self, POLL, Shared};
 
-/// How long a rank that failed waits for its peers to read its error.
+/// How long a leader that failed waits for its followers to read its error.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// How long it waits for them to end what adds their gradients: they may be inside a block.
+const LINGER_TO_END: Duration = Duration::from_secs(10);
+
+/// How much later a rank ends after another one's error, so that a launcher notices the cause first:
+/// all end with the same exit status.
+const CAUSE_FIRST: Duration = Duration::from_millis(500);
 
 /// The connections of a rank with their threads.
 pub(crate) struct Connected {
@@ -70,33 +78,68 @@ impl Connected {
     /// # Errors
     ///
     /// The run has failed, or a rank does not end within `step_seconds`.
-    pub(crate) fn end(self) -> Result<()> {
+    pub(crate) fn end(self, all_reduce: Option<Box<dyn AllReduce>>) -> Result<()> {
+        if let Some(by) = all_reduce {
+            let is_running = || self.shared.check().is_ok();
+            // Everything has been added.
+            if let Err(reason) = by.end(&is_running) {
+                tracing::debug!("{reason}");
+            }
+        }
         let result = say_goodbye(&self.shared);
         if let Err(error) = &result {
-            beat::announce(&self.shared, &error.to_string());
+            beat::announce(&self.shared, &error.to_string(), error.status());
         }
         self.close();
         result
     }
 
     /// Sends the error, waits shortly until the others have read it, and closes.
-    pub(crate) fn fail(self, message: &str) {
+    pub(crate) fn fail(
+        self,
+        message: &str,
+        status: Option<u8>,
+        all_reduce: Option<Box<dyn AllReduce>>,
+    ) {
         let shared = &self.shared;
+        // Others repeat this rank's own error to it later.
+        let is_told = shared.check().is_err_and(|error| error.status().is_some());
         let message = &message[..message.floor_char_boundary(TEXT_BYTES)];
         // Readers discard from now on, so that no peer is blocked while it sends.
         shared.state().is_closing = true;
         shared.notify();
-        beat::announce(shared, message);
+        beat::announce(shared, message, status);
+        let linger = match shared.rank {
+            0 => LINGER,
+            _ => Duration::from_secs(shared.settings.linger_seconds),
+        };
+        // Without a status, a rank may be lost, and this would hang.
+        if let Some(by) = all_reduce.filter(|_| status.is_some()) {
+            // A launcher of MPI kills all ranks when one ends without this. The leader comes here
+            // after it has saved.
+            let deadline = Instant::now() + linger.max(LINGER_TO_END);
+            let all_closed = || shared.state().peers.iter().all(link::Peer::is_closed);
+            let ended = by.end(&|| Instant::now() < deadline && !all_closed());
+            if let Err(reason) = ended {
+                tracing::debug!("{reason}");
+            }
+        }
         for link in &shared.links {
             link.close_writing();
         }
         // Closing a connection with unread data would delete what the other side has not read yet.
-        let deadline = Instant::now() + LINGER;
+        let deadline = Instant::now() + linger;
         let mut state = shared.state();
         while Instant::now() < deadline && !state.peers.iter().all(link::Peer::is_closed) {
             state = shared.wait(state, POLL);
         }
         drop(state);
+        if is_told {
+            std::thread::sleep(CAUSE_FIRST);
+        } else if shared.rank > 0 && linger > LINGER && status.is_none() {
+            // The leader still prints its error. Its launcher ends this process with it.
+            std::thread::sleep(LINGER * 2);
+        }
         self.close();
     }
 

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
+use crate::all_reduce::AllReduce;
 use crate::beat::Pulse;
 use crate::budgets::TEXT_BYTES;
 use crate::channel::Kind;
@@ -16,7 +17,7 @@ use crate::connected::Connected;
 use crate::error::{RanksError, Result};
 use crate::link::Shared;
 use crate::messages::{made_progress, pieces, rest_of};
-use crate::sums::{add_as_follower, add_as_leader};
+use crate::sums::{add_as_follower, add_as_leader, add_by};
 
 /// The ranks of a run, as seen from one of them.
 ///
@@ -30,6 +31,8 @@ pub struct Ranks {
     hosts: Vec<String>,
     /// `None` with one rank, and after the end.
     connected: Option<Connected>,
+    /// Adds in place of the connections.
+    all_reduce: Option<Box<dyn AllReduce>>,
 }
 
 /// The result of comparing values of all ranks.
@@ -51,6 +54,7 @@ impl Ranks {
             world_size: 1,
             hosts: vec![crate::host_name()],
             connected: None,
+            all_reduce: None,
         }
     }
 
@@ -69,6 +73,7 @@ impl Ranks {
             world_size: hosts.len(),
             hosts,
             connected: Some(connected),
+            all_reduce: None,
         })
     }
 
@@ -174,11 +179,18 @@ impl Ranks {
         }
     }
 
+    /// Makes [`add_all`](Self::add_all) add by `all_reduce` instead of over the connections. All
+    /// ranks call it.
+    pub fn add_by(&mut self, all_reduce: Box<dyn AllReduce>) {
+        self.all_reduce = Some(all_reduce);
+    }
+
     /// Replaces `sums` on all ranks by the elementwise sums over all ranks, modulo 2^64. Integer
     /// sums have no order, so the result does not depend on the number of ranks.
     ///
-    /// The followers send to the leader, which adds and sends the sums back. The leader needs
-    /// memory for [`INBOX_BYTES`](crate::budgets::INBOX_BYTES) per follower.
+    /// Without [`add_by`](Self::add_by), the followers send to the leader, which adds and sends the
+    /// sums back. The leader needs memory for [`INBOX_BYTES`](crate::budgets::INBOX_BYTES) per
+    /// follower.
     ///
     /// # Errors
     ///
@@ -189,7 +201,9 @@ impl Ranks {
             return Ok(());
         };
         let shared = connected.shared();
-        if self.rank == 0 {
+        if let Some(by) = &mut self.all_reduce {
+            add_by(shared, &mut **by, sums)
+        } else if self.rank == 0 {
             add_as_leader(shared, sums)
         } else {
             add_as_follower(shared, sums)
@@ -330,14 +344,16 @@ impl Ranks {
     ///
     /// The run has failed, or a rank does not end within `step_seconds`.
     pub fn end(mut self) -> Result<()> {
-        self.connected.take().map_or(Ok(()), Connected::end)
+        let all_reduce = self.all_reduce.take();
+        let connected = self.connected.take();
+        connected.map_or(Ok(()), |connected| connected.end(all_reduce))
     }
 
     /// Ends the run with an error of this rank. The others end with an error that contains
-    /// `message`.
-    pub fn fail(mut self, message: &str) {
+    /// `message`, and with the exit status `status` if it is an error of this rank's own.
+    pub fn fail(mut self, message: &str, status: Option<u8>) {
         if let Some(connected) = self.connected.take() {
-            connected.fail(message);
+            connected.fail(message, status, self.all_reduce.take());
         }
     }
 
@@ -432,14 +448,16 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         if let Some(connected) = self.connected.take() {
-            let message = match connected.shared().check() {
-                Err(failure) => failure.to_string(),
-                Ok(()) if std::thread::panicking() => {
+            let failure = connected.shared().check().err();
+            let status = failure.as_ref().and_then(RanksError::status);
+            let message = match failure {
+                Some(failure) => failure.to_string(),
+                None if std::thread::panicking() => {
                     "it panicked; look at its log for the message".to_owned()
                 }
-                Ok(()) => "it stopped without a message; look at its log".to_owned(),
+                None => "it stopped without a message; look at its log".to_owned(),
             };
-            connected.fail(&message);
+            connected.fail(&message, status, self.all_reduce.take());
         }
     }
 }

@@ -65,6 +65,8 @@ pub enum RanksError {
         host: String,
         /// Its error message.
         message: String,
+        /// The exit status of an error of its own; `None` if it ended because of another rank.
+        status: Option<u8>,
     },
 
     /// Another rank has sent bytes that are not a valid frame.
@@ -235,6 +237,13 @@ pub enum RanksError {
         reason: String,
     },
 
+    /// What adds the gradients of all ranks in place of the connections has failed.
+    #[error("adding gradients failed: {reason}; set TOOLTUNE_MPI=0 to add over the connections")]
+    AllReduce {
+        /// The library's reason.
+        reason: String,
+    },
+
     /// A thread of the connection cannot start.
     #[error(
         "cannot start a thread for the connection to other ranks: {reason}; raise the limit of threads (ulimit -u)"
@@ -249,6 +258,14 @@ impl RanksError {
     /// Whether another rank has already ended, and reports the cause.
     pub fn is_of_other_rank(&self) -> bool {
         self.ended_rank().is_some()
+    }
+
+    /// The exit status of the rank that caused this error, if it reported one.
+    pub fn status(&self) -> Option<u8> {
+        match self {
+            RanksError::Ended { status, .. } => *status,
+            _ => None,
+        }
     }
 
     /// The rank whose connection is over because of this error.

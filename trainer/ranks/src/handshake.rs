@@ -19,7 +19,7 @@ use crate::launcher::Launch;
 use crate::token::{self, PROOF_BYTES};
 
 /// Version of everything that follows the handshake.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// The first bytes of a challenge.
 const MAGIC: &[u8; 8] = b"tooltune";

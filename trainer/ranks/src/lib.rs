@@ -21,6 +21,7 @@
 //! ```
 
 mod address;
+mod all_reduce;
 mod beat;
 pub mod budgets;
 pub mod channel;
@@ -41,6 +42,7 @@ mod token;
 mod writer;
 
 pub use address::host_name;
+pub use all_reduce::AllReduce;
 pub use beat::Pulse;
 pub use door::Ranks;
 pub use error::{RanksError, Result};
@@ -60,6 +62,9 @@ pub struct Settings {
     pub silence_seconds: u64,
     /// Seconds without progress of a rank, after which the run ends. Fewer than 6 count as 6.
     pub step_seconds: u64,
+    /// Seconds that a follower which failed waits until the leader has closed its connection. Some
+    /// launchers kill all ranks when one ends, and the leader may still be saving.
+    pub linger_seconds: u64,
 }
 
 impl Default for Settings {
@@ -68,6 +73,7 @@ impl Default for Settings {
             meeting_seconds: 600,
             silence_seconds: 20,
             step_seconds: 600,
+            linger_seconds: 2,
         }
     }
 }

@@ -375,11 +375,14 @@ impl Shared {
             }
             Kind::Failed => {
                 let (rank, host) = (link.rank, link.host.clone());
-                let message = text(&frame.bytes);
+                let Some((status, message)) = frame.bytes.split_first() else {
+                    return Err(FrameError::Content("an error"));
+                };
                 self.fail(RanksError::Ended {
                     rank,
                     host,
-                    message,
+                    message: text(message),
+                    status: (*status > 0).then_some(*status),
                 });
                 Ok(())
             }

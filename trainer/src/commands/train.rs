@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use tooltune_checkpoints::run_dir::RunDir;
-use tooltune_ranks::{Launch, Ranks, Role};
+use tooltune_ranks::{Launch, Ranks, Role, local};
 
 use super::select::ceilings;
 use super::{DeviceOption, count_noun, load_config, say};
@@ -31,10 +31,10 @@ use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
-pub(super) use ranks::{check_world_size, threads_of_rank};
+pub(super) use ranks::{check_world_size, role, threads_of_rank};
 
-pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), Error> {
-    match ranks::role(args.ranks)? {
+pub(super) fn run(args: &TrainArgs, role: Role, device_option: &DeviceOption) -> Result<(), Error> {
+    match role {
         Role::Alone => run_rank(args, device_option, None),
         Role::Rank(launch) => run_rank(args, device_option, Some(&launch)),
         Role::Start(node) => ranks::start(&node),
@@ -52,7 +52,7 @@ fn run_rank(
     let Some(launch) = launch else {
         return lead(args, config, Ranks::alone());
     };
-    ranks::watch_parent()?;
+    local::watch_parent(launch)?;
     config.device = ranks::device_of_rank(config.device, launch);
     let connected = ranks::meet(launch, &config)?;
     match connected.is_leader() {

@@ -6,18 +6,13 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use serde::Serialize;
+use tooltune_rows::batches::StepBatch;
 
 use crate::config::Config;
-use crate::device::loss_rows;
 use crate::error::Error;
-use crate::lora::LoraLayout as _;
-use crate::optim::{BackwardOptions, Optimizer, backward};
 use crate::process::{peak_rss_bytes, rss_bytes};
-use crate::recipes::learner::micro_batch;
+use crate::recipes::learner::{Contribution, Learner, StepInput, micro_batch};
 use crate::recipes::preparation::Preparation;
-use crate::recipes::starting;
-use crate::settings;
-use tooltune_kernels::{DropoutKey, DropoutRate};
 
 /// Measurements of one step on the longest micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -52,57 +47,27 @@ pub fn probe(
     device: &Device,
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
-    let compute_dtype = settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
-    let slots = preparation
-        .training
-        .lora
-        .slots(&preparation.training.base.config)?;
-    let kept_blocks = preparation
-        .training
-        .kept_blocks(config, compute_dtype, device)?;
-    let mut adapters = starting::begin(config, &preparation.training, slots, device)?;
-    let base = &preparation.training.base;
-    let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
-    if preparation.training.starting_adapter.is_none() {
-        adapters.init_dora_magnitudes(&mut decoder)?;
-    }
-    let max_grad_norm = config.train.max_grad_norm;
-    let mut optimizer = Optimizer::new(
-        settings::adamw(&config.train),
-        max_grad_norm,
-        &adapters.flat,
-    );
-    adapters.attach(&mut decoder);
-    let batch = micro_batch(&preparation.training.examples, longest_batch)?;
+    let training = &preparation.training;
+    let (mut learner, _) = Learner::open(config, training, None, device)?;
+    let batch = micro_batch(&training.examples, longest_batch)?;
     let rss_before_step_bytes = rss_bytes();
 
     let started = Instant::now();
-    let sum_loss_weights = batch.sum_loss_weights();
-    let options = BackwardOptions {
-        gradient_scale: 1.0 / sum_loss_weights,
-        dropout: DropoutRate::new(config.lora.lora_dropout)
-            .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
-        noise: settings::embedding_noise(&config.train, 1, 0),
-        n_kept_blocks: kept_blocks.count(batch.n_tokens()),
-        offloads_inputs: kept_blocks.offloads_inputs(),
-        chunk_rows: loss_rows(device),
-        distillation: settings::distillation(&config.train),
-    };
-    let part = backward::backward(&decoder, &adapters.slots, &batch, options)?;
-    let loss = part.loss_sum / sum_loss_weights;
+    let input = StepInput::new(StepBatch {
+        micro_batches: vec![batch],
+    });
+    let contribution = learner.contribute(&input, 1, &[0], &mut |_| true)?;
+    let Contribution { losses, gradient } = contribution.expect("the watch stops nothing");
+    let loss = losses[&0] / input.batch.sum_loss_weights();
+    let gradient = gradient.finish::<Error>(&learner.adapters.flat, None)?;
     // Reading the norm waits for the device, so the measured time is complete.
-    optimizer.step(
-        &mut adapters.flat,
-        part.gradient,
-        loss,
-        config.train.learning_rate,
-    );
+    learner.update(gradient, loss, config.train.learning_rate);
     let seconds = started.elapsed().as_secs_f64();
     Ok(Probe {
-        n_tokens: batch.n_tokens(),
-        n_trained_tokens: batch.n_trained_tokens(),
+        n_tokens: input.batch.n_tokens(),
+        n_trained_tokens: input.n_trained_tokens(),
         seconds,
-        tokens_per_second: batch.n_tokens() as f64 / seconds.max(1e-9),
+        tokens_per_second: input.batch.n_tokens() as f64 / seconds.max(1e-9),
         loss,
         rss_before_weights_bytes,
         rss_before_step_bytes,

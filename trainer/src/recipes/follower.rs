@@ -39,13 +39,13 @@ pub fn follow(
     loop {
         match ranks::next_order(ranks)? {
             Order::Step { step, cursor } => {
-                let (batch, _) = learner.read_step(cursor);
-                let batch = batch?;
+                let (input, _) = learner.read_step(cursor);
+                let input = input?;
                 let mut watch = |_| !interrupt.is_set();
-                let computed = ranks::compute_step(&learner, ranks, &batch, step, &mut watch)?;
-                if let Some((loss_sum, gradient)) = computed {
-                    let loss = loss_sum / batch.sum_loss_weights();
-                    learner.update(gradient, loss, schedule.at(step));
+                let computed = ranks::compute_step(&learner, ranks, &input, step, &mut watch)?;
+                if let Some(computed) = computed {
+                    let loss = computed.loss_sum / input.batch.sum_loss_weights();
+                    learner.update(computed.gradient, loss, schedule.at(step));
                 }
             }
             Order::RetrieverStep => {

@@ -28,24 +28,61 @@ use crate::optim::{BackwardOptions, Optimizer, StepError, StepOutcome, backward}
 use crate::settings;
 
 /// The state that every process of a run has.
-pub(super) struct Learner<'a> {
+pub(crate) struct Learner<'a> {
     pub(super) config: &'a Config,
     pub(super) training: &'a Training,
     pub(super) decoder: Decoder,
-    pub(super) adapters: Adapters,
+    pub(crate) adapters: Adapters,
     pub(super) optimizer: Optimizer,
     kept_blocks: KeptBlocks,
     /// Threads that prepare attention plans for the device.
     _plans: PlanPrefetch,
 }
 
+/// The micro-batches of a step, and how many supervised tokens they have.
+#[derive(Debug)]
+pub(crate) struct StepInput {
+    /// The micro-batches.
+    pub(crate) batch: StepBatch,
+    /// Supervised tokens of each.
+    trained_tokens: Vec<usize>,
+}
+
+impl StepInput {
+    /// Counts the supervised tokens.
+    pub(crate) fn new(batch: StepBatch) -> Self {
+        let micro_batches = batch.micro_batches.iter();
+        Self {
+            trained_tokens: micro_batches.map(MicroBatch::n_trained_tokens).collect(),
+            batch,
+        }
+    }
+
+    /// Supervised tokens of the step.
+    pub(crate) fn n_trained_tokens(&self) -> usize {
+        self.trained_tokens.iter().sum()
+    }
+
+    /// Positions of the micro-batches that have a supervised token. A micro-batch may have none
+    /// although its step has some.
+    pub(super) fn supervised(&self) -> impl Iterator<Item = usize> + '_ {
+        let counts = self.trained_tokens.iter().enumerate();
+        counts.filter_map(|(i, n)| (*n > 0).then_some(i))
+    }
+
+    /// The error of a step without any supervised token.
+    pub(super) fn no_supervision(&self) -> Error {
+        Error::Step(StepError::NoSupervision(row_ids(&self.batch)))
+    }
+}
+
 /// What the micro-batches of this process contribute to a step.
 #[derive(Debug)]
-pub(super) struct Contribution {
+pub(crate) struct Contribution {
     /// The summed loss of each micro-batch, by its position in the step.
-    pub(super) losses: BTreeMap<usize, f64>,
+    pub(crate) losses: BTreeMap<usize, f64>,
     /// The sum of the gradients.
-    pub(super) gradient: GradientSum,
+    pub(crate) gradient: GradientSum,
 }
 
 impl<'a> Learner<'a> {
@@ -55,7 +92,7 @@ impl<'a> Learner<'a> {
     /// # Errors
     ///
     /// A weight or a checkpoint cannot be read.
-    pub(super) fn open(
+    pub(crate) fn open(
         config: &'a Config,
         training: &'a Training,
         start: Option<&Checkpoint>,
@@ -102,13 +139,13 @@ impl<'a> Learner<'a> {
     }
 
     /// The micro-batches of the step at `cursor`, and the position of the next step.
-    pub(super) fn read_step(&self, cursor: Cursor) -> (Result<StepBatch, Error>, Cursor) {
+    pub(super) fn read_step(&self, cursor: Cursor) -> (Result<StepInput, Error>, Cursor) {
         operation!("batch");
         let (micro_batches, next) = self.training.order.next(cursor);
         let read = |ids: &Vec<usize>| micro_batch(&self.training.examples, ids);
         let micro_batches = micro_batches.iter().map(read).collect::<Result<_, _>>();
-        let batch = micro_batches.map(|micro_batches| StepBatch { micro_batches });
-        (batch, next)
+        let input = micro_batches.map(|micro_batches| StepInput::new(StepBatch { micro_batches }));
+        (input, next)
     }
 
     /// Computes the gradients of the micro-batches `own` of step number `step`, in order. Returns
@@ -117,19 +154,19 @@ impl<'a> Learner<'a> {
     /// # Errors
     ///
     /// As [`backward::backward`].
-    pub(super) fn contribute(
+    pub(crate) fn contribute(
         &self,
-        batch: &StepBatch,
+        input: &StepInput,
         step: u64,
         own: &[usize],
         watch: &mut Watch<'_>,
     ) -> Result<Option<Contribution>, Error> {
-        let device = self.decoder.device();
+        let (device, batch) = (self.decoder.device(), &input.batch);
         let gradient_scale = 1.0 / batch.sum_loss_weights();
         let rate = DropoutRate::new(self.config.lora.lora_dropout);
         let n_tokens = |i: &usize| batch.micro_batches[*i].n_tokens();
         let n_own = own.iter().map(n_tokens).sum::<usize>() as f64;
-        let n_parts = supervised(batch).count();
+        let n_parts = input.supervised().count();
         let mut contribution = Contribution {
             losses: BTreeMap::new(),
             gradient: GradientSum::new(self.adapters.flat.dims()[0], n_parts),
@@ -170,7 +207,7 @@ impl<'a> Learner<'a> {
     }
 
     /// Applies the gradient of a step with the mean loss `loss`.
-    pub(super) fn update(
+    pub(crate) fn update(
         &mut self,
         gradient: Tensor<1>,
         loss: f64,
@@ -223,18 +260,6 @@ impl<'a> Learner<'a> {
         self.adapters.attach(&mut self.decoder);
         Ok(())
     }
-}
-
-/// Positions of the micro-batches that have a supervised token. A micro-batch may have none although
-/// its step has some.
-pub(super) fn supervised(batch: &StepBatch) -> impl Iterator<Item = usize> + '_ {
-    let micro_batches = batch.micro_batches.iter().enumerate();
-    micro_batches.filter_map(|(i, micro_batch)| (micro_batch.n_trained_tokens() > 0).then_some(i))
-}
-
-/// The error of a step without any supervised token.
-pub(super) fn no_supervision(batch: &StepBatch) -> Error {
-    Error::Step(StepError::NoSupervision(row_ids(batch)))
 }
 
 /// The row ids of a step, separated by commas.

@@ -1,5 +1,6 @@
 //! Training recipes, one plain loop each.
 
+pub mod all_reduce;
 mod attention_plan_prefetch;
 pub(crate) mod deal;
 pub mod follower;

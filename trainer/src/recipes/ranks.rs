@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use tooltune_ranks::{Ranks, RanksError};
-use tooltune_rows::batches::{Cursor, StepBatch};
+use tooltune_rows::batches::Cursor;
 
 use super::deal::{cost, deal};
-use super::learner::{Learner, supervised};
+use super::learner::{Learner, StepInput};
 use super::retriever::RetrieverRun;
 use crate::config::Config;
 use crate::error::Error;
@@ -77,8 +77,21 @@ pub(super) fn next_order(ranks: &mut Ranks) -> Result<Order, Error> {
     from_bytes(&bytes)
 }
 
-/// Computes a step together with the other processes. Returns the summed loss and the gradient of
-/// the whole step, or `None` if a signal stopped a process, which discards the step.
+/// The result of a step of all processes.
+#[derive(Debug)]
+pub(super) struct ComputedStep {
+    /// The summed loss.
+    pub(super) loss_sum: f64,
+    /// The gradient of the mean loss.
+    pub(super) gradient: Tensor<1>,
+    /// Seconds until all processes had computed their micro-batches and knew the decision.
+    pub(super) door_seconds: f64,
+    /// Seconds of adding the gradients of all processes.
+    pub(super) sum_seconds: f64,
+}
+
+/// Computes a step together with the other processes. Returns `None` if a signal stopped a process,
+/// which discards the step.
 ///
 /// # Errors
 ///
@@ -86,14 +99,14 @@ pub(super) fn next_order(ranks: &mut Ranks) -> Result<Order, Error> {
 pub(super) fn compute_step(
     learner: &Learner<'_>,
     ranks: &mut Ranks,
-    batch: &StepBatch,
+    input: &StepInput,
     step: u64,
     watch: &mut Watch<'_>,
-) -> Result<Option<(f64, Tensor<1>)>, Error> {
+) -> Result<Option<ComputedStep>, Error> {
     let model = &learner.training.base.config;
-    let items: Vec<(usize, u64)> = supervised(batch)
-        .map(|i| (i, cost(batch.micro_batches[i].document_lengths(), model)))
-        .collect();
+    let documents = |i: usize| input.batch.micro_batches[i].document_lengths();
+    let items = input.supervised();
+    let items: Vec<(usize, u64)> = items.map(|i| (i, cost(documents(i), model))).collect();
     let mut shares = deal(&items, ranks.world_size());
     let own = std::mem::take(&mut shares[ranks.rank()]);
     let pulse = ranks.pulse();
@@ -102,8 +115,9 @@ pub(super) fn compute_step(
         pulse.progress();
         watch(part) && pulse.check().is_ok()
     };
-    let contribution = learner.contribute(batch, step, &own, &mut watch)?;
+    let contribution = learner.contribute(input, step, &own, &mut watch)?;
     ranks.check()?;
+    let at_door = Instant::now();
     let report = Report {
         loss_bits: contribution.as_ref().map(|contribution| {
             let losses = contribution.losses.iter();
@@ -119,16 +133,28 @@ pub(super) fn compute_step(
     let (Verdict::Update { loss_bits }, Some(contribution)) = (verdict, contribution) else {
         return Ok(None);
     };
+    let door_seconds = at_door.elapsed().as_secs_f64();
+    let mut sum_seconds = 0.0;
     let flat = &learner.adapters.flat;
     let gradient = if ranks.world_size() == 1 {
         contribution.gradient.finish::<Error>(flat, None)?
     } else {
-        let mut add_all = |sums: &mut [i64]| Ok(ranks.add_all(sums)?);
+        let mut add_all = |sums: &mut [i64]| {
+            let started = Instant::now();
+            ranks.add_all(sums)?;
+            sum_seconds = started.elapsed().as_secs_f64();
+            Ok(())
+        };
         contribution
             .gradient
             .finish::<Error>(flat, Some(&mut add_all))?
     };
-    Ok(Some((f64::from_bits(loss_bits), gradient)))
+    Ok(Some(ComputedStep {
+        loss_sum: f64::from_bits(loss_bits),
+        gradient,
+        door_seconds,
+        sum_seconds,
+    }))
 }
 
 /// The leader's decision from the reports of all processes.

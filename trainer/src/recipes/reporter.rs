@@ -58,6 +58,9 @@ pub(crate) struct StepTiming {
     pub tokens: usize,
     /// Supervised tokens of the step.
     pub trained_tokens: usize,
+    /// Communication with other ranks, if there are any; included in `seconds`.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksTiming>,
     /// Cost of the retriever, if one is trained; not included in `seconds`.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub retriever: Option<RetrieverTiming>,
@@ -86,6 +89,15 @@ pub(crate) struct RetrieverLine {
     /// Pairs since the start of the run.
     #[serde(rename = "retriever/pairs")]
     pub pairs: u64,
+}
+
+/// Communication of rank 0 with the other ranks in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct RanksTiming {
+    /// Seconds until all ranks had computed their micro-batches, after this one had.
+    pub door_seconds: f64,
+    /// Seconds of adding the gradients of all ranks.
+    pub sum_seconds: f64,
 }
 
 /// Cost of a retriever's steps.

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::run_dir::{Checkpoint, RunDir};
 use tooltune_kernels::cpu::pool;
@@ -15,10 +15,10 @@ use tooltune_kernels::{is_cpu, operation};
 use tooltune_ranks::Ranks;
 use tooltune_rows::batches::StepBatch;
 
-use super::learner::{Learner, no_supervision, row_ids, supervised};
+use super::learner::{Learner, StepInput, row_ids};
 use super::preparation::Preparation;
-use super::ranks::{self, Order, Working};
-use super::reporter::{RetrieverTiming, StepLine, StepTiming};
+use super::ranks::{self, ComputedStep, Order, Working};
+use super::reporter::{RanksTiming, RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{self, RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
@@ -87,10 +87,9 @@ pub fn train(
     Ok(RunSummary { profile, ..summary })
 }
 
-/// A step that has been computed and not yet applied.
-struct ComputedStep {
-    loss_sum: f64,
-    gradient: Tensor<1>,
+/// A step that has been computed and not yet applied, with the retriever's steps.
+struct JointStep {
+    computed: ComputedStep,
     retriever: Option<RetrieverTiming>,
     retriever_cpu_seconds: f64,
 }
@@ -150,17 +149,17 @@ impl<'a> Run<'a> {
         operation!("step");
         let started = Instant::now();
         let cpu_started = cpu_seconds();
-        let (batch, next_cursor) = self.learner.read_step(self.state.cursor);
-        let batch = match batch {
-            Ok(batch) => batch,
+        let (input, next_cursor) = self.learner.read_step(self.state.cursor);
+        let input = match input {
+            Ok(input) => input,
             // Save the finished steps: a restart prepares the examples again and can resume here.
             Err(error) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
             Err(error) => return Err(error),
         };
-        let computed = match self.compute(&batch, started) {
-            Ok(Some(computed)) => computed,
+        let joint = match self.compute(&input, started) {
+            Ok(Some(joint)) => joint,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
             Err(error @ Error::Ranks(_)) if self.state.step > 0 => {
@@ -170,7 +169,8 @@ impl<'a> Run<'a> {
         };
         let step = self.state.step + 1;
         let learning_rate = schedule.at(step);
-        let sum_loss_weights = batch.sum_loss_weights();
+        let (batch, n_trained_tokens) = (&input.batch, input.n_trained_tokens());
+        let (computed, sum_loss_weights) = (joint.computed, batch.sum_loss_weights());
         let loss = computed.loss_sum / sum_loss_weights;
         let outcome = self.learner.update(computed.gradient, loss, learning_rate);
         self.interrupt.get_or_insert_with(Interrupt::begin);
@@ -178,23 +178,27 @@ impl<'a> Run<'a> {
         self.state.step = step;
         self.state.cursor = next_cursor;
         self.state.tokens += batch.n_tokens() as u64;
-        self.state.trained_tokens += batch.n_trained_tokens() as u64;
+        self.state.trained_tokens += n_trained_tokens as u64;
         self.state.evaluated = false;
-        let grad_norm = self.note_outcome(outcome, loss, &batch)?;
+        let grad_norm = self.note_outcome(outcome, loss, batch)?;
         if matches!(outcome, StepOutcome::Updated { .. }) {
             self.state.window.loss_sum += computed.loss_sum;
             self.state.window.loss_weights_sum += sum_loss_weights;
         }
-        let retriever_seconds = computed
+        let retriever_seconds = joint
             .retriever
             .map_or(0.0, |timing| timing.retriever_seconds);
         let timing = StepTiming {
             step,
             seconds: started.elapsed().as_secs_f64() - retriever_seconds,
-            cpu_seconds: cpu_seconds() - cpu_started - computed.retriever_cpu_seconds,
+            cpu_seconds: cpu_seconds() - cpu_started - joint.retriever_cpu_seconds,
             tokens: batch.n_tokens(),
-            trained_tokens: batch.n_trained_tokens(),
-            retriever: computed.retriever,
+            trained_tokens: n_trained_tokens,
+            ranks: (self.ranks.world_size() > 1).then_some(RanksTiming {
+                door_seconds: computed.door_seconds,
+                sum_seconds: computed.sum_seconds,
+            }),
+            retriever: joint.retriever,
         };
         self.run.reporter.record_timing(&timing, loss)?;
         self.log_step(grad_norm, learning_rate)?;
@@ -211,19 +215,14 @@ impl<'a> Run<'a> {
     ///
     /// The language model is updated afterwards: if a process is lost in a step of the retriever,
     /// both models can be saved as they are before the next step of the language model.
-    fn compute(
-        &mut self,
-        batch: &StepBatch,
-        started: Instant,
-    ) -> Result<Option<ComputedStep>, Error> {
-        let Some((loss_sum, gradient)) = self.gradient(batch, started)? else {
+    fn compute(&mut self, input: &StepInput, started: Instant) -> Result<Option<JointStep>, Error> {
+        let Some(computed) = self.gradient(input, started)? else {
             return Ok(None);
         };
         let cpu_started = cpu_seconds();
         let retriever = self.advance_retriever(self.state.step + 1)?;
-        Ok(Some(ComputedStep {
-            loss_sum,
-            gradient,
+        Ok(Some(JointStep {
+            computed,
             retriever,
             retriever_cpu_seconds: cpu_seconds() - cpu_started,
         }))
@@ -254,11 +253,11 @@ impl<'a> Run<'a> {
     /// interrupted it, which discards the step.
     fn gradient(
         &mut self,
-        batch: &StepBatch,
+        input: &StepInput,
         started: Instant,
-    ) -> Result<Option<(f64, Tensor<1>)>, Error> {
-        if supervised(batch).next().is_none() {
-            return Err(no_supervision(batch));
+    ) -> Result<Option<ComputedStep>, Error> {
+        if input.supervised().next().is_none() {
+            return Err(input.no_supervision());
         }
         let shows_parts = is_cpu(&self.learner.decoder.device());
         let (done, reporter) = (self.state.step as f64, &mut self.run.reporter);
@@ -274,7 +273,7 @@ impl<'a> Run<'a> {
         };
         let (step, cursor) = (self.state.step + 1, self.state.cursor);
         ranks::order(self.ranks, &Order::Step { step, cursor })?;
-        ranks::compute_step(&self.learner, self.ranks, batch, step, &mut watch)
+        ranks::compute_step(&self.learner, self.ranks, input, step, &mut watch)
     }
 
     /// Counts skipped steps and returns the gradient norm of the step.

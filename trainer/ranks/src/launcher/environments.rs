@@ -136,6 +136,8 @@ fn torchrun(reader: Reader) -> Result<Option<Launch>, LaunchError> {
         listen_on: reader.get(LISTEN_VARIABLE).map(str::to_owned),
         run_id: reader.run_id_or(run_id),
         token: reader.token(),
+        serves_mpi: false,
+        parent: reader.get(PARENT_VARIABLE).map(str::to_owned),
     }))
 }
 
@@ -188,6 +190,8 @@ fn slurm(reader: Reader) -> Result<Option<Launch>, LaunchError> {
             listen_on: None,
             run_id: "step".to_owned(),
             token: None,
+            serves_mpi: false,
+            parent: None,
         }));
     }
     let local_rank = reader.required_number("SLURM_LOCALID", because)?;
@@ -234,6 +238,10 @@ fn slurm(reader: Reader) -> Result<Option<Launch>, LaunchError> {
         listen_on: reader.get(LISTEN_VARIABLE).map(str::to_owned),
         run_id: reader.run_id_or(run_id),
         token: reader.token(),
+        serves_mpi: reader
+            .first_of(&["PMI_FD", "PMI_RANK", "PMIX_RANK"])
+            .is_some(),
+        parent: None,
     }))
 }
 
@@ -355,5 +363,7 @@ fn mpi(
         listen_on: reader.get(LISTEN_VARIABLE).map(str::to_owned),
         run_id: reader.run_id_or(run_id),
         token: reader.token(),
+        serves_mpi: true,
+        parent: None,
     }))
 }

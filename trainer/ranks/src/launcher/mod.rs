@@ -71,6 +71,11 @@ impl Launcher {
             Launcher::JobSet => "the Kubernetes job",
         }
     }
+
+    /// Whether this launcher may kill all ranks as soon as one has ended with an error.
+    pub fn kills_other_ranks(self) -> bool {
+        matches!(self, Launcher::Mpich | Launcher::OpenMpi | Launcher::Slurm)
+    }
 }
 
 /// Where the leader can be reached.
@@ -106,6 +111,10 @@ pub struct Launch {
     pub run_id: String,
     /// The secret of the run, if there is one.
     pub token: Option<Token>,
+    /// Whether the launcher serves MPI libraries (PMI or PMIx), so that MPI can start.
+    pub serves_mpi: bool,
+    /// The process ID of our own launcher, with which this process ends.
+    pub parent: Option<String>,
 }
 
 impl Launch {

@@ -20,7 +20,7 @@ fn described(role: &Role) -> String {
     match role {
         Role::Alone => "alone".to_owned(),
         Role::Rank(l) => format!(
-            "{} rank {}/{} local {}/{} node {} at {} run {}",
+            "{} rank {}/{} local {}/{} node {} at {} run {}{}",
             l.launcher.name(),
             l.rank,
             l.world_size,
@@ -28,7 +28,8 @@ fn described(role: &Role) -> String {
             l.local_world_size,
             l.node,
             at(&l.leader),
-            l.run_id
+            l.run_id,
+            if l.serves_mpi { " with MPI" } else { "" }
         ),
         Role::Start(n) => format!(
             "{} node {}/{} starts {} at {} run {}",
@@ -117,33 +118,33 @@ const RECOGNISED: &[(&str, Option<RequestedRanks>, &str)] = &[
     (
         "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=9",
         None,
-        "mpiexec rank 1/4 local 1/2 node 0 at - run mpiexec",
+        "mpiexec rank 1/4 local 1/2 node 0 at - run mpiexec with MPI",
     ),
     (
         "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 TOOLTUNE_LEADER=h:99 \
          TOOLTUNE_RUN_ID=r",
         None,
-        "mpiexec rank 1/4 local 1/2 node 0 at h:99 run r",
+        "mpiexec rank 1/4 local 1/2 node 0 at h:99 run r with MPI",
     ),
     (
         "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
          OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-7",
         None,
-        "mpirun rank 3/4 local 1/2 node 1 at - run prterun-7",
+        "mpirun rank 3/4 local 1/2 node 1 at - run prterun-7 with MPI",
     ),
     // srun with its own PMI, and mpirun's daemon started by srun.
     (
         "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n1 SLURM_JOB_ID=12 \
          PMI_RANK=1 PMI_SIZE=2",
         None,
-        "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0",
+        "srun rank 1/2 local 1/2 node 0 at n1:15012 run 12.0 with MPI",
     ),
     (
         "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n[1-2] \
          SLURM_NODEID=1 SLURM_JOB_ID=12 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 \
          OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
         None,
-        "mpirun rank 3/4 local 1/2 node 1 at - run mpirun",
+        "mpirun rank 3/4 local 1/2 node 1 at - run mpirun with MPI",
     ),
     // A script that sets torchrun's variables from those of mpirun.
     (
@@ -469,6 +470,8 @@ fn a_node_gives_its_ranks_what_our_own_launcher_reads() {
             listen_on: Some("10.0.0.1".to_owned()),
             run_id: run_id.clone(),
             token: Some(Token::new("t".to_owned())),
+            serves_mpi: false,
+            parent: Some(std::process::id().to_string()),
         };
         assert_eq!(launch, expected);
         assert!(!launch.is_on_one_host());

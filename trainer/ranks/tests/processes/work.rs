@@ -23,13 +23,13 @@ pub(crate) const WORK: &str = "TOOLTUNE_TEST_WORK";
 pub(crate) fn run() -> ExitCode {
     let work = std::env::var(WORK).expect("text");
     let variables: Variables = std::env::vars().collect();
-    local::watch_parent(&variables).expect("a parent");
     if let Some(work) = work.strip_prefix("launch ") {
         return launch(work, &variables);
     }
     let Ok(Role::Rank(launch)) = role(&variables, None, 1) else {
         panic!("not a rank");
     };
+    local::watch_parent(&launch).expect("a parent");
     let settings = match work.as_str() {
         // Short silence: the stopped rank is the only one that does not beat.
         "wait" => Settings {
@@ -57,7 +57,7 @@ pub(crate) fn run() -> ExitCode {
     let rank = ranks.rank();
     let result = match work.split_once(' ') {
         Some(("fail", failing)) if failing == rank.to_string() => {
-            ranks.fail("out of cheese");
+            ranks.fail("out of cheese", Some(42));
             return ExitCode::from(42);
         }
         Some(("killed", failing)) if failing == rank.to_string() => {
@@ -81,7 +81,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_of_other_rank() => {
             eprintln!("{error}");
-            ExitCode::from(76)
+            ExitCode::from(error.status().unwrap_or(76))
         }
         Err(error) => {
             eprintln!("{error}");

@@ -11,6 +11,7 @@ pub(crate) fn patient() -> Settings {
         meeting_seconds: 60,
         silence_seconds: 60,
         step_seconds: 120,
+        linger_seconds: 2,
     }
 }
 

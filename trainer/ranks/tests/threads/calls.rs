@@ -248,7 +248,7 @@ fn a_failing_ranks_message_reaches_all_others() {
     for failing in [0, 2] {
         let errors = run_ranks(3, patient(), move |mut ranks| {
             if ranks.rank() == failing {
-                ranks.fail("the disk is full\u{1b}[31m");
+                ranks.fail("the disk is full\u{1b}[31m", Some(4));
                 return String::new();
             }
             let result = if ranks.is_leader() {
@@ -256,7 +256,9 @@ fn a_failing_ranks_message_reaches_all_others() {
             } else {
                 ranks.obey().map(drop)
             };
-            result.expect_err("the run has failed").to_string()
+            let error = result.expect_err("the run has failed");
+            assert_eq!(error.status(), Some(4));
+            error.to_string()
         });
         for (rank, error) in errors.iter().enumerate() {
             if rank != failing {

@@ -26,6 +26,8 @@ pub(crate) fn launch(rank: usize, world_size: usize) -> Launch {
         listen_on: None,
         run_id: format!("test {} {run}", std::process::id()),
         token: Some(Token::new("secret".to_owned())),
+        serves_mpi: false,
+        parent: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Ranks in threads of one process.
 
+mod all_reduce;
 mod calls;
 mod in_threads;
 mod meetings;

@@ -12,7 +12,7 @@ use super::in_threads::launch;
 use super::support::{free_ports, identity, patient};
 
 fn meet_as(launch: &Launch, identity: &Identity, settings: &Settings) -> Result<(), RanksError> {
-    Ranks::meet(launch, identity, None, settings).map(|ranks| ranks.fail("the test is over"))
+    Ranks::meet(launch, identity, None, settings).map(|ranks| ranks.fail("the test is over", None))
 }
 
 /// Changes to a follower's hello, with parts of the error.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tooltune_ranks::preflight::{Preflight, Timed, measure};
-use tooltune_ranks::{Launch, Ranks, Settings};
+use tooltune_ranks::{Launch, Ranks, Settings, local};
 
 use super::super::train::ranks;
 use super::super::{DeviceOption, count_noun, plain_table, print_line};
@@ -43,7 +43,7 @@ pub(super) fn run(
     device_option: &DeviceOption,
     launch: &Launch,
 ) -> Result<(), Error> {
-    ranks::watch_parent()?;
+    local::watch_parent(launch)?;
     let (mut config, device) = load(args, device_option)?;
     let device = ranks::device_of_rank(device, launch);
     if let Some(config) = &mut config {
@@ -81,7 +81,7 @@ pub(super) fn run(
         }
         Err(Error::Ranks(error)) if !is_leader => Err(Error::OtherRank(error)),
         Err(error) => {
-            connected.fail(&error.to_string());
+            connected.fail(&error.to_string(), error.status_for_other_ranks());
             Err(error)
         }
     }

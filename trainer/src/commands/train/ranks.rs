@@ -12,11 +12,13 @@ use tooltune_ranks::local::STOPPED_STATUS;
 use tooltune_ranks::{Identity, Launch, Node, Ranks, RequestedRanks, Role, Settings, local};
 use tooltune_terminal as progress;
 
+use super::super::say;
 use crate::config::{self, Config, RanksConfig};
 use crate::device;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory};
+use crate::recipes::all_reduce;
 use crate::recipes::follower::follow;
 use crate::recipes::preparation::{Training, prepare_training};
 use crate::recipes::ranks::{self, Working, divides_retriever};
@@ -42,15 +44,6 @@ fn variables() -> Variables {
     in_utf8.flatten().collect()
 }
 
-/// Makes this rank end together with the process that started it.
-///
-/// # Errors
-///
-/// That process has ended already.
-pub(in super::super) fn watch_parent() -> Result<(), Error> {
-    Ok(local::watch_parent(&variables())?)
-}
-
 /// Number of GPUs that this process can see.
 fn n_gpus() -> usize {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
@@ -61,8 +54,8 @@ fn n_gpus() -> usize {
 
 /// The threads of a rank by default: the cores of this host, divided by its ranks. `None` without
 /// other ranks, or if `RAYON_NUM_THREADS` is set.
-pub(in super::super) fn threads_of_rank(requested: Option<RequestedRanks>) -> Option<usize> {
-    let Ok(Role::Rank(launch)) = role(requested) else {
+pub(in super::super) fn threads_of_rank(role: &Role) -> Option<usize> {
+    let Role::Rank(launch) = role else {
         return None;
     };
     if std::env::var_os("RAYON_NUM_THREADS").is_some() {
@@ -113,6 +106,9 @@ pub(in super::super) fn start(node: &Node) -> Result<(), Error> {
     }
 }
 
+/// Seconds for the leader to save after another rank has failed.
+const SAVE_SECONDS: u64 = 60;
+
 /// Meets the other ranks of the run.
 ///
 /// # Errors
@@ -124,7 +120,8 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
     connect(launch, config.device, Some(config), Settings::default())
 }
 
-/// Meets the other ranks. They must have the same program and config, and different GPUs.
+/// Meets the other ranks, and chooses what adds their gradients. They must have the same program and
+/// config, and different GPUs.
 ///
 /// # Errors
 ///
@@ -156,13 +153,24 @@ pub(in super::super) fn connect(
         silence_seconds,
         step_seconds,
     } = config.map_or_else(RanksConfig::default, |config| config.ranks.clone());
-    let settings = Settings {
+    let mut settings = Settings {
         silence_seconds,
         step_seconds,
         ..settings
     };
+    if launch.launcher.kills_other_ranks() {
+        settings.linger_seconds = SAVE_SECONDS;
+    }
     let directory = config.map(|config| config.train.output_dir.as_path());
-    Ok(Ranks::meet(launch, &identity, directory, &settings)?)
+    let mut ranks = Ranks::meet(launch, &identity, directory, &settings)?;
+    if launch.world_size > 1 {
+        let by = all_reduce::choose(launch, &mut ranks)?;
+        if launch.rank == 0 {
+            let n_ranks = launch.world_size;
+            say(&format!("{n_ranks} ranks; gradients are added by {by}"))?;
+        }
+    }
+    Ok(ranks)
 }
 
 /// Checks that a run with this config has work for `world_size` ranks.
@@ -302,7 +310,7 @@ pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), E
         }
         Err(Error::Ranks(error)) => Err(Error::OtherRank(error)),
         Err(error) => {
-            ranks.fail(&error.to_string());
+            ranks.fail(&error.to_string(), error.status_for_other_ranks());
             Err(error)
         }
     }
@@ -347,7 +355,7 @@ pub(super) fn end_run<T>(mut connected: Ranks, result: Result<T, Error>) -> Resu
         Ok(_) => 0,
         Err(error) if error.is_stop() => error.exit_code(),
         Err(error) => {
-            connected.fail(&error.to_string());
+            connected.fail(&error.to_string(), error.status_for_other_ranks());
             return result;
         }
     };

@@ -109,6 +109,7 @@ pub fn train(
             cpu_seconds: cpu_seconds() - cpu_started,
             tokens: step.tokens,
             trained_tokens: step.tokens,
+            ranks: None,
             retriever: Some(RetrieverTiming {
                 retriever_seconds: seconds,
                 retriever_pairs: step.pairs,
