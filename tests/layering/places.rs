@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 10] = [
+const NOT_OPERATIONS: [&str; 11] = [
     "cpu",
     "cube",
     "dropout",
