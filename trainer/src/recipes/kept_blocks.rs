@@ -532,6 +532,26 @@ mod tests {
         assert!((8..24).contains(&half), "{half}");
         // Shorter micro-batches keep more blocks, longer ones fewer.
         assert!(n_kept(40.0, 4096) > half && half > n_kept(40.0, 12_288));
+        // Weights in host memory leave room for activations on 24 GB.
+        let streamed = RunShape {
+            frozen_weights: FrozenWeights::Host,
+            ..shape
+        };
+        let small = 22.0 * (1u64 << 30) as f64;
+        let streamed = KeptBlocks::on_gpu(small, streamed);
+        assert!(streamed.count(8192) > 0);
+        assert!((13.0e9..13.2e9).contains(&streamed.weights_on_host()));
+        let offloaded = RunShape {
+            setting: GradientCheckpointing::Mode(CheckpointingMode::Offload),
+            ..shape
+        };
+        let [on_gpu, on_cpu] =
+            [KeptBlocks::on_gpu, KeptBlocks::on_cpu].map(|rule| rule(1e12, offloaded));
+        assert_eq!([on_gpu.count(100), on_cpu.count(100)], [0, 0]);
+        assert_eq!(
+            [on_gpu.offloads_inputs(), on_cpu.offloads_inputs()],
+            [true, false]
+        );
         let nf4 = RunShape {
             quantization: Quantization::Nf4,
             ..shape
