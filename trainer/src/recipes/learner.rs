@@ -219,6 +219,12 @@ impl<'a> Learner<'a> {
         outcome
     }
 
+    /// Frees the tensors that autodiff stores for the adapters' current leaves. With SmolLM2-135M and
+    /// four rows these are 130 MiB, which would otherwise add to the peak of a retriever's step.
+    pub(super) fn free_graph(&mut self) {
+        self.adapters.attach(&mut self.decoder);
+    }
+
     /// Parameters and moments, `[3, p]`, for another process.
     pub(super) fn to_values(&self) -> Vec<f32> {
         let state = &self.optimizer.state;

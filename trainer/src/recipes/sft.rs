@@ -219,6 +219,9 @@ impl<'a> Run<'a> {
         let Some(computed) = self.gradient(input, started)? else {
             return Ok(None);
         };
+        if self.retriever.is_some() {
+            self.learner.free_graph();
+        }
         let cpu_started = cpu_seconds();
         let retriever = self.advance_retriever(self.state.step + 1)?;
         Ok(Some(JointStep {
