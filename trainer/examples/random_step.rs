@@ -37,6 +37,7 @@ use tooltune::models::load::{
 };
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
+use tooltune::process::cpu_seconds;
 use tooltune::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::frozen_weight::quantised::{BLOCK, NESTED_BLOCK, Nf4};
@@ -159,7 +160,13 @@ fn run() -> Result<Value, Failure> {
         batch: &batch,
         n_kept_blocks,
     };
-    let (seconds, losses) = match arguments.new_tokens {
+    let (
+        Times {
+            seconds,
+            cpu_seconds,
+        },
+        losses,
+    ) = match arguments.new_tokens {
         0 => job.train(&mut decoder, &mut adapters)?,
         n_new => {
             adapters.attach(&mut decoder);
@@ -185,6 +192,7 @@ fn run() -> Result<Value, Failure> {
         "kept_blocks": n_kept_blocks,
         "blocks": shape.num_hidden_layers,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "tokens_per_second": batch.n_tokens() as f64 / sorted[sorted.len() / 2],
         "losses": losses,
         "peak_rss_bytes": tooltune::process::peak_rss_bytes(),
@@ -329,8 +337,10 @@ impl RandomWeights {
         let blocks = (0..shape.num_hidden_layers).map(block);
         let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
         if self.are_in_host_memory {
-            let weights = |block: &Block| block.stacks.iter().map(|stack| &stack.weight);
-            let weights = blocks.iter().map(|block| weights(block).collect());
+            let weights = blocks.iter().map(|block: &Block| {
+                let stacks = block.stacks.iter();
+                stacks.map(|stack| &stack.weight).collect()
+            });
             tooltune_kernels::host_memory::stream_blocks(weights);
         }
         Ok(Decoder {
@@ -408,6 +418,20 @@ fn random_batch(arguments: &Arguments, vocab_size: usize) -> Result<MicroBatch, 
     Ok(collate(&examples, Padding::None)?)
 }
 
+/// Seconds of the timed steps, and CPU seconds of all threads, which hardly depend on other programs.
+#[derive(Default)]
+struct Times {
+    seconds: Vec<f64>,
+    cpu_seconds: Vec<f64>,
+}
+
+impl Times {
+    fn push(&mut self, started: (Instant, f64)) {
+        self.seconds.push(started.0.elapsed().as_secs_f64());
+        self.cpu_seconds.push(cpu_seconds() - started.1);
+    }
+}
+
 /// Inputs that are the same in each step.
 struct Job<'a> {
     arguments: &'a Arguments,
@@ -416,8 +440,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Seconds of the timed steps. Each step generates the new tokens of all documents.
-    fn generate(&self, decoder: &Decoder, n_new: usize) -> Result<Vec<f64>, Failure> {
+    /// Times of the timed steps. Each step generates the new tokens of all documents.
+    fn generate(&self, decoder: &Decoder, n_new: usize) -> Result<Times, Failure> {
         let prompts: Vec<Vec<u32>> = self
             .batch
             .input_ids
@@ -426,9 +450,9 @@ impl Job<'_> {
             .collect();
         // No token ends a text.
         let options = GenerationOptions::greedy(n_new, prompts.len(), Vec::new());
-        let mut seconds = Vec::new();
+        let mut times = Times::default();
         for step in 0..self.arguments.warmup + self.arguments.steps {
-            let started = Instant::now();
+            let started = (Instant::now(), cpu_seconds());
             let texts = generate(decoder, &prompts, &options, &mut |_| true)?;
             let lengths = texts.iter().flatten().map(|text| text.ids.len());
             let n_written: usize = lengths.sum();
@@ -436,18 +460,18 @@ impl Job<'_> {
                 return Err(format!("step {step}: {n_written} new tokens").into());
             }
             if step >= self.arguments.warmup {
-                seconds.push(started.elapsed().as_secs_f64());
+                times.push(started);
             }
         }
-        Ok(seconds)
+        Ok(times)
     }
 
-    /// Seconds of the timed steps and losses of all steps, with the settings of a run.
+    /// Times of the timed steps and losses of all steps, with the settings of a run.
     fn train(
         &self,
         decoder: &mut Decoder,
         adapters: &mut Adapters,
-    ) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+    ) -> Result<(Times, Vec<f64>), Failure> {
         let adamw = AdamW {
             beta1: 0.9,
             beta2: 0.999,
@@ -458,7 +482,7 @@ impl Job<'_> {
         let device = decoder.device();
         let rate = DropoutRate::new(self.arguments.dropout);
         let gradient_scale = 1.0 / self.batch.sum_loss_weights();
-        let (mut seconds, mut losses) = (Vec::new(), Vec::new());
+        let (mut times, mut losses) = (Times::default(), Vec::new());
         for step in 0..self.arguments.warmup + self.arguments.steps {
             let options = BackwardOptions {
                 gradient_scale,
@@ -471,7 +495,7 @@ impl Job<'_> {
                 distillation: None,
             };
             device.sync()?;
-            let started = Instant::now();
+            let started = (Instant::now(), cpu_seconds());
             adapters.attach(decoder);
             let part = backward::backward(decoder, &adapters.slots, self.batch, options)?;
             let loss = part.loss_sum * gradient_scale;
@@ -482,13 +506,13 @@ impl Job<'_> {
             }
             losses.push(loss);
             if step >= self.arguments.warmup {
-                seconds.push(started.elapsed().as_secs_f64());
+                times.push(started);
             }
         }
-        if seconds.is_empty() {
+        if times.seconds.is_empty() {
             Err("--steps must be at least 1".into())
         } else {
-            Ok((seconds, losses))
+            Ok((times, losses))
         }
     }
 }

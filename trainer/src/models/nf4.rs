@@ -110,7 +110,7 @@ impl<'a> Nf4Loader<'a> {
 }
 
 /// A tensor `[out, in]` of a checkpoint as a matrix of kernels.
-pub fn nf4_matrix(tensor: Nf4Tensor) -> Nf4 {
+fn nf4_matrix(tensor: Nf4Tensor) -> Nf4 {
     let (absmax8, absmax32, offset, map) = match tensor.absmax {
         Nf4Absmax::Plain(absmax) => (Vec::new(), absmax, 0.0, Box::new(*nf4_dynamic_map())),
         Nf4Absmax::Nested {
