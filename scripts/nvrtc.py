@@ -15,6 +15,12 @@ ARCHITECTURES = ["sm_80", "sm_86", "sm_90a", "sm_100a"]
 # A kernel may spill a few bytes of rarely used values. Spilled values of a loop need more bytes.
 SPILL_LIMIT = 64
 
+# Kernels whose results have the bits of another program. NVRTC contracts a product and a sum into one operation with one
+# rounding, so these must have no such operation.
+WITHOUT_FMA = ("dequantise_nf4",)
+# The lowest nine bits of such an instruction.
+FFMA = 0x23
+
 
 class Nvrtc:
     """NVRTC from the package nvidia-cuda-nvrtc, and the headers of the packages next to it."""
@@ -43,7 +49,7 @@ class Nvrtc:
         return [a for a in ARCHITECTURES if int(re.sub(r"\D", "", a)) in set(known)]
 
     def compile(self, text, architecture):
-        """Whether `text` compiles, and the compiler's output."""
+        """Whether `text` compiles, the compiler's output, and the code for the GPU."""
         program = ctypes.c_void_p()
         create = self.library.nvrtcCreateProgram
         self.check(create(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
@@ -60,8 +66,31 @@ class Nvrtc:
         self.check(self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
         log = ctypes.create_string_buffer(size.value)
         self.check(self.library.nvrtcGetProgramLog(program, log))
+        code = b""
+        if status == 0:
+            self.check(self.library.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+            buffer = ctypes.create_string_buffer(size.value)
+            self.check(self.library.nvrtcGetCUBIN(program, buffer))
+            code = buffer.raw
         self.library.nvrtcDestroyProgram(ctypes.byref(program))
-        return status == 0, log.value.decode()
+        return status == 0, log.value.decode(), code
+
+
+def fused_products(code):
+    """Number of FFMA instructions, a product and a sum with one rounding, in a cubin.
+
+    Since compute capability 7.0 an instruction has 16 bytes, and its lowest nine bits are the operation.
+    """
+    fused = 0
+    table = int.from_bytes(code[0x28:0x30], "little")
+    size, count = (int.from_bytes(code[at : at + 2], "little") for at in (0x3A, 0x3C))
+    for i in range(count):
+        header = code[table + i * size : table + (i + 1) * size]
+        flags, start, length = (int.from_bytes(header[at : at + 8], "little") for at in (0x08, 0x18, 0x20))
+        if flags & 4:  # instructions
+            for at in range(start, start + length, 16):
+                fused += int.from_bytes(code[at : at + 2], "little") & 0x1FF == FFMA
+    return fused
 
 
 def number(pattern, log):
@@ -77,7 +106,7 @@ def main():
     files = sorted(Path(sys.argv[1]).glob("*.cu"))
     if not files:
         sys.exit(f"nvrtc.py: no *.cu in {sys.argv[1]}")
-    failures = []
+    failures, n_fused = [], {}
     print(f"{'registers, spilled bytes: ':66}" + "".join(f"{a:>12}" for a in nvrtc.architectures()))
     for file in files:
         text = file.read_bytes()
@@ -86,7 +115,7 @@ def main():
         name = re.sub(r"_[0-9a-f]{8}\b", "", name)
         cells = []
         for architecture in nvrtc.architectures():
-            compiled, log = nvrtc.compile(text, architecture)
+            compiled, log, code = nvrtc.compile(text, architecture)
             if not compiled:
                 failures.append(f"{name} for {architecture}:\n{log}")
                 cells.append("FAILED")
@@ -94,11 +123,16 @@ def main():
             registers = number(r"Used (\d+) registers", log)
             if registers == 0:
                 failures.append(f"{name} for {architecture}: no register count in:\n{log}")
+            fused = fused_products(code)
+            n_fused[architecture] = n_fused.get(architecture, 0) + fused
+            if fused and name.startswith(WITHOUT_FMA):
+                failures.append(f"{name} for {architecture}: {fused} products and sums with one rounding")
             spilled = number(r"(\d+) bytes spill stores", log)
             if spilled > SPILL_LIMIT:
                 failures.append(f"{name} for {architecture}: {spilled} spilled bytes")
             cells.append(f"{registers}, {spilled}")
         print(f"{name:50}{int(shared):10} shared" + "".join(f"{cell:>12}" for cell in cells))
+    failures += [f"{a}: no fused operation was found in any kernel" for a in nvrtc.architectures() if not n_fused.get(a)]
     print(f"{len(files)} kernels, {len(failures)} failures")
     if failures:
         sys.exit("the first of them:\n" + failures[0])

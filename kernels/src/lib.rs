@@ -53,6 +53,7 @@ pub mod geglu;
 pub mod gpu;
 pub mod gradient_sum;
 pub mod head_norm;
+pub mod host_memory;
 pub mod layer_norm;
 pub mod linear_cross_entropy;
 pub mod lora_linear;

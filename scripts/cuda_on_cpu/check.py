@@ -74,6 +74,51 @@ def embedding(checks, kind):
     checks.near(f"embedding {kind}", y, table[ids.long()].double())
 
 
+def nf4_values():
+    """The values of the codes."""
+    from_zero = [0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0]
+    to_zero = [-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0]
+    return torch.tensor(to_zero + from_zero)
+
+
+def dequantise_nf4(checks, kind, vector):
+    """Two matrices, one below the other; their last nested blocks are short. All bits must be equal."""
+    dtype, sizes = TYPES[kind], [16384 + 8 * 5, 64 * 3]
+    table, levels = nf4_values(), torch.randn(256)
+    for is_nested, form in [(True, ""), (False, " plain f16")]:
+        codes, absmax, scales, spans, expected = [], [], [], [], []
+        first = 0
+        for size, offset in zip(sizes, torch.randn(len(sizes))):
+            for start in range(0, size, 16384):
+                n = min(16384, size - start)
+                # The second matrix is rounded first: to f16, or to bf16 if the results are f32.
+                rounds = first >= sizes[0]
+                rounding = 0 if not rounds else 2 if is_nested else 1
+                spans += [first + start, n, rounding]
+                code, level, scale = torch.randint(16, [16384]), torch.randint(256, [256]), torch.randn(1)
+                nested = levels[level] * scale + offset
+                blocks = nested if is_nested else torch.randn(256)
+                scales.append(torch.cat([scale, offset[None]]) if is_nested else blocks)
+                values = table[code] * blocks.repeat_interleave(64)
+                if rounding == 1:
+                    values = values.half().float()
+                if rounding == 2:
+                    values = values.bfloat16().float()
+                expected.append(values[:n])
+                high, low = code.view(-1, 2).T
+                codes.append((high << 4 | low).to(torch.uint8))
+                absmax.append(level.to(torch.uint8))
+            first += size
+        weights = torch.full([first], 7.0).to(dtype)
+        tables = torch.cat([table, levels])
+        buffers = [torch.cat(codes), torch.cat(absmax), torch.cat(scales), torch.tensor(spans, dtype=torch.int32), tables, weights]
+        n_blocks = len(spans) // 3
+        name = f"dequantise_nf4_t_{kind}_n_{vector}{form}"
+        checks.kernel(name)((n_blocks, 1), buffers, u32=[n_blocks])
+        assert torch.equal(weights, torch.cat(expected).to(dtype)), f"{name}: the bits differ"
+        print(f"{name:72}equal bits")
+
+
 def rope(checks, kind, vector):
     dtype, [n, heads, c], turned = TYPES[kind], [7, 5, 64], 4
     x, y = torch.randn(n, heads, c).to(dtype), torch.empty(n, heads, c, dtype=dtype)
@@ -350,6 +395,7 @@ def main():
     checks = Checks(sys.argv[1])
     for kind, vector in [("f32", 4), ("bf16", 8)]:
         embedding(checks, kind)
+        dequantise_nf4(checks, kind, vector)
         rms_norm(checks, kind)
         rope(checks, kind, vector)
         swiglu(checks, kind, vector)

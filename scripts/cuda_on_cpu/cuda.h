@@ -224,6 +224,42 @@ struct __nv_bfloat16 {
     }
 };
 
+/// A 16-bit float, rounded to nearest, ties to even.
+struct __half {
+    unsigned short bits;
+
+    __half() = default;
+
+    __half(float value) {
+        unsigned whole;
+        std::memcpy(&whole, &value, 4);
+        const unsigned sign = whole >> 16 & 0x8000;
+        unsigned size = whole & 0x7fffffff;
+        if (size > 0x7f800000) { // NaN
+            size = 0x7fff;
+        } else if (size >= 0x477ff000) { // rounds to infinity
+            size = 0x7c00;
+        } else if (size < 0x38800000) { // multiples of 2^-24, which are the precision of 0.5
+            const float sum = std::fabs(value) + 0.5f;
+            std::memcpy(&size, &sum, 4);
+            size -= 0x3f000000;
+        } else {
+            size = (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13;
+        }
+        bits = sign | size;
+    }
+
+    operator float() const {
+        const unsigned exponent = bits >> 10 & 31, rest = bits & 1023;
+        if (exponent == 0) return (bits & 0x8000 ? -1.0f : 1.0f) * rest * 0x1p-24f;
+        const unsigned size = (exponent == 31 ? 0x7f800000 : exponent + 112 << 23) | rest << 13;
+        const unsigned whole = (bits & 0x8000u) << 16 | size;
+        float value;
+        std::memcpy(&value, &whole, 4);
+        return value;
+    }
+};
+
 namespace nvcuda::wmma {
 
 struct accumulator {};

@@ -19,13 +19,15 @@
  * NVRTC (nvrtc.c), each kernel is a CPU library and computes its result. The work of a stream is executed
  * as late as possible: when the program waits for it, or when another stream waits for an event after it.
  * A program that forgets to wait therefore reads the old contents. FAKE_CUDA_WAITS=0 ignores the waits
- * between streams, to prove that they matter.
+ * between streams, to prove that they matter. With FAKE_CUDA_EARLY=1, streams with a priority execute
+ * their work as early as possible instead: a program whose copy stream does not wait for readers of the
+ * old contents then reads the new ones.
  *
  * With FAKE_CUDA_ADDRESSES=1, device memory consists only of addresses, for models that are larger than
  * the host's memory. Data that is copied to the device is read, as by a copy engine, and discarded unless
  * it is small. At exit the driver prints how many of these bytes came from locked pages, which a copy
  * engine needs, and from other pages, when the first and the last byte were copied, and when the first
- * kernel after them was launched.
+ * kernel after them was launched. Data that is copied from the device is left out unless it is small.
  *
  *   gcc -O1 -shared -fPIC -o libcuda.so.1 driver.c -ldl
  */
@@ -154,6 +156,7 @@ struct Stream {
     struct Task *first, *last;
     long queued, done;
     int is_running;
+    int is_early; /* Whether work is executed when it is queued. */
     struct Graph *captured; /* The graph, while the stream is being captured. */
     struct Stream *next;
 };
@@ -221,6 +224,8 @@ static void append(struct Stream *stream, struct Task task) {
         stream->first = last;
     stream->last = last;
     stream->queued++;
+    if (stream->is_early)
+        catch_up(stream, stream->queued);
     pthread_mutex_unlock(&queue_lock);
 }
 
@@ -284,7 +289,12 @@ Result cuStreamCreate(Object *stream, unsigned flags) {
     *stream = made;
     return OK;
 }
-Result cuStreamCreateWithPriority(Object *stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
+Result cuStreamCreateWithPriority(Object *stream, unsigned flags, int priority) {
+    const char *early = getenv("FAKE_CUDA_EARLY");
+    cuStreamCreate(stream, flags);
+    ((struct Stream *)*stream)->is_early = early && !strcmp(early, "1");
+    return OK;
+}
 Result cuStreamSynchronize(Object stream) {
     if (stream ? fake_cuda_is_captured(stream) : is_any_captured())
         return refuse_captured("to wait for it");
@@ -426,7 +436,18 @@ static struct {
     uint64_t sum;
 } forgotten;
 
+/* Whether host memory has locked pages. */
+static int is_locked_memory(const char *from, size_t bytes) {
+    int is_locked = 0;
+    pthread_mutex_lock(&lock);
+    for (struct Locked *known = locked; known && !is_locked; known = known->next)
+        is_locked = from >= known->first && from + bytes <= known->first + known->bytes;
+    pthread_mutex_unlock(&lock);
+    return is_locked;
+}
+
 static void read_and_forget(const char *from, size_t bytes) {
+    const int is_locked = is_locked_memory(from, bytes);
     double started = now();
     uint64_t sum = 0;
     for (size_t i = 0; i + 8 <= bytes; i += 8) {
@@ -435,9 +456,6 @@ static void read_and_forget(const char *from, size_t bytes) {
         sum ^= word;
     }
     pthread_mutex_lock(&lock);
-    int is_locked = 0;
-    for (struct Locked *known = locked; known && !is_locked; known = known->next)
-        is_locked = from >= known->first && from + bytes <= known->first + known->bytes;
     *(is_locked ? &forgotten.from_locked : &forgotten.from_others) += bytes;
     forgotten.first = forgotten.first ? forgotten.first : started;
     forgotten.last = now();
@@ -447,7 +465,8 @@ static void read_and_forget(const char *from, size_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A copy or fill. Data from the host is read when the copy is requested, as for pageable memory. */
+/* A copy or fill. Data from pageable host memory is read when the copy is requested, data from locked
+ * pages when it is executed. */
 struct Copy {
     void *to;
     const void *from;
@@ -467,6 +486,7 @@ static void run_copy(void *job) {
 static Result copy(Object stream, void *to, const void *from, size_t bytes, int is_of_host) {
     if (is_of_host && fake_cuda_is_captured(stream))
         return refuse_captured("to copy from the host");
+    is_of_host = is_of_host && !is_locked_memory(from, bytes);
     struct Copy *copy = malloc(sizeof *copy + (is_of_host ? bytes : 0));
     *copy = (struct Copy){to, is_of_host ? copy->host : from, bytes};
     if (is_of_host)
@@ -490,6 +510,8 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Object strea
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Object stream) {
     if (fake_cuda_is_captured(stream))
         return refuse_captured("to copy to the host");
+    if (has_addresses_alone && bytes >= SMALL)
+        return OK;
     return copy(stream, to, (void *)(uintptr_t)from, bytes, 0);
 }
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Object stream) {

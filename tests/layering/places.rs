@@ -11,6 +11,7 @@ const NOT_OPERATIONS: [&str; 9] = [
     "dropout",
     "frozen_weight",
     "gpu",
+    "host_memory",
     "backward_with_gradient",
     "nvidia",
     "profile",

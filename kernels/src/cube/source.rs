@@ -52,6 +52,7 @@ pub struct Source {
 pub fn sources() -> Result<Vec<Source>, String> {
     let mut sources = Sources::new();
     crate::embedding::cuda::sources(&mut sources);
+    crate::frozen_weight::quantised::cuda::sources(&mut sources);
     crate::rms_norm::cuda::sources(&mut sources);
     crate::head_norm::cuda::sources(&mut sources);
     crate::gated_delta::walk_on_gpu::sources(&mut sources);

@@ -9,6 +9,8 @@ mod cuda;
 pub(crate) mod packed;
 mod pieces;
 pub mod quantised;
+#[cfg(feature = "cube")]
+mod supply;
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,11 +18,16 @@ use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
 
 use crate::cpu::isa::has_pairs;
 use crate::cpu::packed::convert::narrowed;
+use crate::host_memory::HostMemoryError;
 #[cfg(feature = "cube")]
 use crate::route::is_gpu;
 use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
+#[cfg(feature = "cube")]
+use quantised::cuda::QuantisedOnGpu;
 use quantised::{Nf4, Nf4Error, Quantised};
+#[cfg(feature = "cube")]
+pub(crate) use supply::Supply;
 
 /// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the
 /// device never has the f32 values, which are twice as large.
@@ -48,8 +55,11 @@ pub(crate) enum Storage {
     Dense(Box<Tensor<2>>),
     /// Panels in CPU memory.
     Packed(Packed),
-    /// 4-bit codes that each product dequantises.
+    /// 4-bit codes in CPU memory, which each product dequantises.
     Quantised(Arc<Quantised>),
+    /// On a GPU: computed for each product.
+    #[cfg(feature = "cube")]
+    Supplied(Supply),
 }
 
 /// Element type that products read; accumulation is always f32.
@@ -140,7 +150,7 @@ impl FrozenWeight {
     }
 
     /// Stores matrices in NF4 that are stacked to one matrix `shape`, `[out, in]`, for products in
-    /// `dtype`. On a GPU, products in f32 read a dense matrix.
+    /// `dtype`.
     ///
     /// # Errors
     ///
@@ -152,14 +162,14 @@ impl FrozenWeight {
         device: &Device,
     ) -> Result<Self, Nf4Error> {
         quantised::validate_stack(&parts, shape)?;
-        let storage = |quantised| Storage::Quantised(Arc::new(quantised));
         if is_cpu(device) {
-            let storage = storage(Quantised::for_cpu(&parts, shape, dtype));
+            let storage = Storage::Quantised(Arc::new(Quantised::new(&parts, shape, dtype)));
             return Ok(Self::from_storage(storage, shape, device));
         }
         #[cfg(feature = "cube")]
-        if is_gpu(device) && dtype == ComputeDtype::Bf16 {
-            let storage = storage(Quantised::for_gpu(parts, shape));
+        if is_gpu(device) {
+            let codes = QuantisedOnGpu::new(&parts, shape, dtype, device);
+            let storage = Storage::Supplied(Supply::Quantised(Arc::new(codes)));
             return Ok(Self::from_storage(storage, shape, device));
         }
         let values = quantised::reference::dequantised_stack(&parts, dtype.dtype());
@@ -168,7 +178,21 @@ impl FrozenWeight {
 
     /// Whether the weight is stored in 4 bits.
     pub fn is_quantised(&self) -> bool {
-        matches!(self.storage, Storage::Quantised(_))
+        match &self.storage {
+            Storage::Quantised(_) => true,
+            #[cfg(feature = "cube")]
+            Storage::Supplied(supply) => supply.is_quantised(),
+            Storage::Dense(_) | Storage::Packed(_) => false,
+        }
+    }
+
+    /// Whether a GPU copies the weight from host memory for each use.
+    pub fn is_in_host_memory(&self) -> bool {
+        match &self.storage {
+            #[cfg(feature = "cuda")]
+            Storage::Supplied(Supply::Host(_)) => true,
+            _ => false,
+        }
     }
 
     /// The same values in the dtype that products read.
@@ -179,8 +203,50 @@ impl FrozenWeight {
                 let dtype = quantised.compute_dtype();
                 Self::new(quantised.values(), self.shape, dtype, &self.device)
             }
+            #[cfg(feature = "cube")]
+            Storage::Supplied(supply) => {
+                let storage = Storage::Dense(Box::new(supply.tensor()));
+                Self::from_storage(storage, self.shape, &self.device)
+            }
             Storage::Dense(_) | Storage::Packed(_) => self.clone(),
         }
+    }
+
+    /// The same weight in pinned host memory, without a copy on the GPU. Each use copies it, until
+    /// [`stream_blocks`](crate::host_memory::stream_blocks) gives it a place.
+    ///
+    /// # Errors
+    ///
+    /// The device is not a CUDA device, or there is not enough host memory.
+    pub fn into_host_memory(self) -> Result<Self, HostMemoryError> {
+        #[cfg(feature = "cuda")]
+        return self.moved_to_host();
+        #[cfg(not(feature = "cuda"))]
+        Err(HostMemoryError::NotCuda)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn moved_to_host(self) -> Result<Self, HostMemoryError> {
+        use crate::host_memory::{HostStack, StackLayout};
+
+        let (stored, layout) = match self.storage {
+            Storage::Dense(dense) => {
+                let layout = StackLayout::Dense(self.shape, dense.dtype());
+                let stored = dense.try_into_primitive::<burn_cubecl::CubeBackend>();
+                (stored.map_err(|_| HostMemoryError::NotCuda)?, layout)
+            }
+            Storage::Supplied(Supply::Quantised(codes)) => {
+                let (words, layout) = codes.parts();
+                (words.clone(), StackLayout::Nf4(layout.clone()))
+            }
+            Storage::Supplied(Supply::Host(_)) => return Ok(self),
+            Storage::Packed(_) | Storage::Quantised(_) => return Err(HostMemoryError::NotCuda),
+        };
+        let stack = Supply::Host(Arc::new(HostStack::new(stored, layout)?));
+        Ok(Self {
+            storage: Storage::Supplied(stack),
+            ..self
+        })
     }
 
     fn from_storage(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
@@ -219,6 +285,8 @@ impl FrozenWeight {
             Storage::Dense(dense) => dense.dtype(),
             Storage::Packed(packed) => packed.dtype(),
             Storage::Quantised(quantised) => return quantised.compute_dtype(),
+            #[cfg(feature = "cube")]
+            Storage::Supplied(supply) => supply.dtype(),
         };
         match dtype {
             DType::F32 => ComputeDtype::F32,
@@ -238,6 +306,8 @@ impl FrozenWeight {
                 let values = TensorData::new(quantised.values(), self.shape);
                 Tensor::from_data(values, &self.device)
             }
+            #[cfg(feature = "cube")]
+            Storage::Supplied(supply) => supply.tensor().cast(DType::F32),
         }
     }
 
@@ -251,6 +321,8 @@ impl FrozenWeight {
             Storage::Dense(dense) => self.shape[0] * self.shape[1] * dense.dtype().size(),
             Storage::Packed(packed) => packed.bytes(),
             Storage::Quantised(quantised) => quantised.bytes(),
+            #[cfg(feature = "cube")]
+            Storage::Supplied(supply) => supply.bytes(),
         }
     }
 }

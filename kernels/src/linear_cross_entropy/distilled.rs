@@ -86,7 +86,7 @@ pub fn distilled_cross_entropy(
                 with_matrix!(packed, matrix => chunk.compute_fused(head, matrix))
             }
             Storage::Dense(dense) => chunk.compute_composed(dense),
-            Storage::Quantised(_) => unreachable!("the head was dequantised"),
+            _ => unreachable!("the head was dequantised"),
         };
         cross_entropy_sum += sums[0];
         divergence_sum += sums[1];

@@ -111,11 +111,11 @@ pub fn linear_cross_entropy(
                 LossAndGradient { loss_sum, d_hidden }
             });
         }
-        Storage::Quantised(_) => {
+        Storage::Dense(head) => head,
+        _ => {
             let head = head.dequantised();
             return linear_cross_entropy(hidden, &head, supervision, gradient_scale, chunk_rows);
         }
-        Storage::Dense(head) => head,
     };
     #[cfg(feature = "cube")]
     if is_served_by_gpu(&hidden) {
@@ -157,11 +157,11 @@ pub fn linear_cross_entropy_loss(
                 chunks.loss(supervision)
             });
         }
-        Storage::Quantised(_) => {
+        Storage::Dense(head) => head,
+        _ => {
             let head = head.dequantised();
             return linear_cross_entropy_loss(hidden, &head, supervision, chunk_rows);
         }
-        Storage::Dense(head) => head,
     };
     #[cfg(feature = "cube")]
     if is_served_by_gpu(&hidden) {
@@ -257,7 +257,7 @@ pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
             )
         }
         Storage::Dense(head) => logits_of(hidden, head),
-        Storage::Quantised(_) => logits(hidden, &head.dequantised()),
+        _ => logits(hidden, &head.dequantised()),
     }
 }
 

@@ -20,6 +20,8 @@ use crate::ComputeDtype;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
 use crate::cpu::packed::panels::Panels;
 use crate::dropout::Dropout;
+#[cfg(feature = "cube")]
+use crate::frozen_weight::Supply;
 use crate::frozen_weight::quantised::Quantised;
 use crate::frozen_weight::{Packed, with_matrix};
 use crate::maybe::Maybe;
@@ -29,7 +31,7 @@ use crate::swiglu::SwigluGradients;
 /// Tensors without gradients.
 #[derive(Debug, Clone, ExtensionType)]
 pub(crate) struct Frozen<B: Backend> {
-    /// `[Σ out, in]`; absent if the weight is packed or quantised.
+    /// `[Σ out, in]`; absent if the weight is packed, quantised or supplied.
     #[extension_type]
     pub(crate) weight: Maybe<B>,
     /// `[Σ out]`.
@@ -72,6 +74,10 @@ pub(crate) struct Spec {
     pub(crate) panels: Option<Packed>,
     /// The weight, if quantised. The backward pass keeps its codes and dequantises them again.
     pub(crate) quantised: Option<Arc<Quantised>>,
+    /// The source of the weight on a GPU, if it is not stored as a matrix there. The backward pass
+    /// keeps the source and computes the matrix again.
+    #[cfg(feature = "cube")]
+    pub(crate) supply: Option<Supply>,
     pub(crate) adapter: Option<AdapterPlan>,
     /// Dropout of each layer; empty if there is none.
     pub(crate) dropout: Vec<Option<Dropout>>,

@@ -69,8 +69,8 @@ pub(super) fn backward<B: KeepElements>(
         spec,
     } = saved;
     let dy = cast::<B>(dy, x.dtype());
-    let dense = dense(&frozen);
-    let mut dx = (wants == Wants::InputAndFactors).then(|| B::float_matmul(dy.clone(), dense));
+    let wants_input = wants == Wants::InputAndFactors;
+    let mut dx = wants_input.then(|| B::float_matmul(dy.clone(), dense(&frozen)));
     let mut d_factors = None;
     if let (Some(factors), Some(plan), Some(low)) = (&factors, &spec.adapter, low) {
         let layers = LowRankLayers::<B>::new(factors, &plan.layout, spec.part_dropout(), x.dtype());
@@ -255,6 +255,8 @@ mod tests {
                 out_features: Arc::from(outputs),
                 panels: None,
                 quantised: None,
+                #[cfg(feature = "cube")]
+                supply: None,
                 adapter: Some(adapter.plan()),
                 transform: TransformSpec::Plain,
                 unread: false,

@@ -12,7 +12,7 @@ use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, Saved, Spec};
 use super::composed::cast;
 use super::cpu::Wants;
-use super::cuda::{parts, scale};
+use super::cuda::{dense_weight, parts, scale};
 use crate::cube::launch::output;
 use crate::cublaslt::{self, Matrix, Product};
 use crate::dropout::Dropout;
@@ -62,10 +62,9 @@ pub(super) fn forward(
     frozen: &Frozen<CubeBackend>,
     spec: &Spec,
 ) -> Option<(CubeTensor, Option<CubeTensor>)> {
-    let weight = frozen.weight.clone().into_option()?;
     let x = Matrix::new(x);
     let [n, _] = x.dims();
-    if n == 0 || !cublaslt::is_served(&weight.client) {
+    if n == 0 || !cublaslt::is_served(&x.tensor().client) {
         return None;
     }
     let dtype = x.tensor().dtype;
@@ -77,13 +76,16 @@ pub(super) fn forward(
     };
     let bias = frozen.bias.clone().into_option();
     let bias = bias.map(|bias| cast::<CubeBackend>(bias, y_dtype));
-    let weight = Matrix::new(&weight).transposed();
     let y = output(x.tensor(), [n, outputs], y_dtype);
     let sums = Matrix::new(&y);
-    let dense = Product {
+    let dense = || Product {
         c: residual.map(Matrix::new),
-        bias,
-        ..Product::new(x.clone(), weight, sums.clone())
+        bias: bias.clone(),
+        ..Product::new(
+            x.clone(),
+            Matrix::new(&dense_weight(frozen, spec)).transposed(),
+            sums.clone(),
+        )
     };
     let adapted = spec.adapter.iter().flat_map(|plan| &plan.layout.parts);
     let n_adapted: usize = adapted.map(|part| part.out_features).sum();
@@ -91,7 +93,7 @@ pub(super) fn forward(
     // its result. If there is already a summand, or not all columns are adapted, they run after it.
     let comes_last = residual.is_none() && factors.is_some() && n_adapted == outputs;
     if !spec.unread && !comes_last {
-        dense.clone().enqueue()?;
+        dense().enqueue()?;
     }
     let mut low = None;
     if let (Some(factors), Some(plan)) = (factors, &spec.adapter) {
@@ -118,7 +120,7 @@ pub(super) fn forward(
         low = Some(lows);
     }
     if !spec.unread && comes_last {
-        dense.accumulate().enqueue()?;
+        dense().accumulate().enqueue()?;
     }
     Some((y, low))
 }
@@ -130,16 +132,18 @@ pub(super) fn backward(
     dy: &CubeTensor,
     wants: Wants,
 ) -> Option<(Option<CubeTensor>, Option<CubeTensor>)> {
-    let weight = saved.frozen.weight.clone().into_option()?;
     let x = Matrix::new(&saved.x);
     let [n, inputs] = x.dims();
-    if n == 0 || !cublaslt::is_served(&weight.client) {
+    if n == 0 || !cublaslt::is_served(&x.tensor().client) {
         return None;
     }
     let dtype = x.tensor().dtype;
     let dy = Matrix::new(&cast::<CubeBackend>(dy.clone(), dtype));
     let wants_input = wants == Wants::InputAndFactors;
-    let dense = |dx: &CubeTensor| Product::new(dy.clone(), Matrix::new(&weight), Matrix::new(dx));
+    let dense = |dx: &CubeTensor| {
+        let weight = Matrix::new(&dense_weight(&saved.frozen, &saved.spec));
+        Product::new(dy.clone(), weight, Matrix::new(dx))
+    };
     let (Some(factors), Some(plan), Some(low)) = (&saved.factors, &saved.spec.adapter, &saved.low)
     else {
         let dx = wants_input.then(|| output(x.tensor(), [n, inputs], dtype));

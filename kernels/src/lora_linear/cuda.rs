@@ -10,7 +10,6 @@ use super::backend::{Frozen, LinearOps, LinearPasses, Operands, Saved, Spec, pie
 use super::composed;
 use super::cpu::Wants;
 use super::low_rank;
-use crate::cube::launch::output;
 use crate::dropout::Dropout;
 use crate::maybe::Maybe;
 
@@ -61,8 +60,7 @@ fn forward(
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
     let (given_factors, given_residual) = (factors.as_ref(), residual.as_ref());
-    let dense = with_dense_weight(&frozen, &spec, &x, !spec.unread);
-    if let Some(result) = low_rank::forward(&x, given_factors, given_residual, &dense, &spec) {
+    if let Some(result) = low_rank::forward(&x, given_factors, given_residual, &frozen, &spec) {
         let saved = Saved {
             x,
             low: Some(result.low),
@@ -74,7 +72,7 @@ fn forward(
     }
     #[cfg(feature = "cuda")]
     if let Some((y, low)) =
-        super::cublaslt::forward(&x, given_factors, given_residual, &dense, &spec)
+        super::cublaslt::forward(&x, given_factors, given_residual, &frozen, &spec)
     {
         let saved = Saved {
             x,
@@ -85,47 +83,48 @@ fn forward(
         };
         return (y, saved);
     }
+    let dense = with_weight(frozen.clone(), &spec);
     let (y, saved) = composed::forward(x, factors, residual, dense, spec);
+    // The state for the backward pass must not keep a supplied matrix.
     (y, Saved { frozen, ..saved })
 }
 
-/// The tensors with a matrix for products: a quantised weight is dequantised in temporary memory. If
-/// products do not read the weight, the matrix has arbitrary values.
-fn with_dense_weight(
-    frozen: &Frozen<CubeBackend>,
-    spec: &Spec,
-    like: &CubeTensor,
-    is_read: bool,
-) -> Frozen<CubeBackend> {
-    let Some(quantised) = &spec.quantised else {
-        return frozen.clone();
-    };
-    let matrix = if is_read {
-        quantised.dense(like)
-    } else {
-        output(like, quantised.dims(), quantised.compute_dtype().dtype())
-    };
-    Frozen {
-        weight: Maybe::Present(matrix),
-        ..frozen.clone()
-    }
-}
-
 fn backward(
-    mut saved: Saved<CubeBackend>,
+    saved: Saved<CubeBackend>,
     dy: FloatTensor<CubeBackend>,
     wants: Wants,
 ) -> (
     Option<FloatTensor<CubeBackend>>,
     Option<FloatTensor<CubeBackend>>,
 ) {
-    let is_read = wants == Wants::InputAndFactors;
-    saved.frozen = with_dense_weight(&saved.frozen, &saved.spec, &saved.x, is_read);
     #[cfg(feature = "cuda")]
     if let Some(gradients) = super::cublaslt::backward(&saved, &dy, wants) {
         return gradients;
     }
-    composed::backward(saved, dy, wants)
+    let frozen = match wants {
+        Wants::InputAndFactors => with_weight(saved.frozen.clone(), &saved.spec),
+        Wants::Factors => saved.frozen.clone(),
+    };
+    composed::backward(Saved { frozen, ..saved }, dy, wants)
+}
+
+/// The dense weight, `[Σ out, in]`. A supplied one is computed now and lives until it is dropped.
+pub(super) fn dense_weight(frozen: &Frozen<CubeBackend>, spec: &Spec) -> CubeTensor {
+    match &spec.supply {
+        Some(supply) => supply.dense(),
+        None => {
+            let weight = frozen.weight.clone().into_option();
+            weight.expect("a weight on a GPU is a tensor or supplied")
+        }
+    }
+}
+
+/// The tensors with a dense weight.
+fn with_weight(frozen: Frozen<CubeBackend>, spec: &Spec) -> Frozen<CubeBackend> {
+    Frozen {
+        weight: Maybe::Present(dense_weight(&frozen, spec)),
+        ..frozen
+    }
 }
 
 fn input_backward(
@@ -137,16 +136,9 @@ fn input_backward(
     Option<FloatTensor<CubeBackend>>,
     Option<FloatTensor<CubeBackend>>,
 ) {
-    let is_read = wants == Wants::InputAndFactors;
-    let dense = with_dense_weight(&saved.frozen, &saved.spec, &saved.x, is_read);
-    let dense = Saved {
-        frozen: dense,
-        ..saved.clone()
-    };
-    if let Some(gradients) = low_rank::input_backward(&dense, &dy, added.as_ref(), wants) {
+    if let Some(gradients) = low_rank::input_backward(&saved, &dy, added.as_ref(), wants) {
         return gradients;
     }
-    drop(dense);
     piecewise_backward(saved, dy, added, wants)
 }
 

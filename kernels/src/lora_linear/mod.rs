@@ -149,6 +149,8 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         Storage::Dense(dense) => is_served(&**dense) && input_dtype == dense.dtype(),
         Storage::Packed(packed) => input_dtype == packed.dtype(),
         Storage::Quantised(quantised) => input_dtype == quantised.compute_dtype().dtype(),
+        #[cfg(feature = "cube")]
+        Storage::Supplied(supply) => input_dtype == supply.dtype(),
     };
     if !(fused_weight && is_served(&x)) {
         return reference::lora_linear(x, linear, extras);
@@ -157,11 +159,16 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         out_features: linear.out_features.clone(),
         panels: match weight {
             Storage::Packed(packed) => Some(packed.clone()),
-            Storage::Dense(_) | Storage::Quantised(_) => None,
+            _ => None,
         },
         quantised: match weight {
             Storage::Quantised(quantised) => Some(quantised.clone()),
-            Storage::Dense(_) | Storage::Packed(_) => None,
+            _ => None,
+        },
+        #[cfg(feature = "cube")]
+        supply: match weight {
+            Storage::Supplied(supply) => Some(supply.clone()),
+            _ => None,
         },
         adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
         dropout: extras.dropout,
@@ -179,7 +186,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     let frozen = Frozen {
         weight: match weight {
             Storage::Dense(dense) => Maybe::Present(dense.as_ref().clone().into_dispatch()),
-            Storage::Packed(_) | Storage::Quantised(_) => Maybe::Absent,
+            _ => Maybe::Absent,
         },
         bias: Maybe::from_option(linear.bias.clone().map(Tensor::into_dispatch)),
         norm: match extras.transform {

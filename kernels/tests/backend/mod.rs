@@ -8,6 +8,7 @@ pub(crate) mod elementwise;
 pub(crate) mod embedding;
 pub(crate) mod gated_delta;
 pub(crate) mod gradient_sum;
+pub(crate) mod nf4;
 
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 

@@ -4,7 +4,10 @@ mod attention;
 #[path = "../../../tests/support/bounds.rs"]
 mod bounds;
 mod elementwise;
+mod frozen_weight;
 mod gated_delta;
+#[path = "../backend/nf4.rs"]
+mod nf4;
 #[path = "../support/numbers.rs"]
 mod numbers;
 mod recording;

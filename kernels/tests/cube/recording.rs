@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Tensor};
 use tooltune_kernels::attention::{DeviceColumns, decode_step};
 use tooltune_kernels::embedding::embedding_of_device_ids;
+use tooltune_kernels::frozen_weight::quantised::Nf4;
 use tooltune_kernels::lora_linear::{InputTransform, LinearExtras, lora_linear};
 use tooltune_kernels::recording::{
     Inputs, Recordable, Recording, RecordingError, can_record, record,
@@ -15,6 +16,7 @@ use tooltune_kernels::{
     StackedAdapter, StackedLinear,
 };
 
+use crate::nf4;
 use crate::support::{Numbers, assert_near, device, values};
 
 /// Rows, query and key heads, head size, vocabulary, columns of the cache.
@@ -35,6 +37,8 @@ const FREQUENCIES: [f64; C / 2] = [1.0, 0.3, 0.01];
 struct RandomWeights {
     table: Tensor<2>,
     qkv: Tensor<2>,
+    /// The same layers in NF4, if they are quantised.
+    nf4: Option<Vec<Nf4>>,
     factors: Tensor<1>,
     layout: Arc<AdapterLayout>,
     cache: [Tensor<4>; 2],
@@ -51,10 +55,20 @@ impl RandomWeights {
         Self {
             table: numbers.tensor([V, D]),
             qkv: numbers.tensor([(H + 2 * G) * C, D]).mul_scalar(0.3),
+            nf4: None,
             factors: numbers.tensor([layout.len()]).mul_scalar(0.3),
             layout: Arc::new(layout),
             cache: [(); 2].map(|()| numbers.tensor([B, G, CAPACITY, C])),
         }
+    }
+
+    fn qkv(&self, device: &Device) -> FrozenWeight {
+        let Some(parts) = &self.nf4 else {
+            return frozen(&self.qkv, device);
+        };
+        let shape = self.qkv.dims();
+        let weight = FrozenWeight::from_nf4(parts.clone(), shape, ComputeDtype::F32, device);
+        weight.expect("the parts are valid")
     }
 }
 
@@ -90,7 +104,7 @@ impl Layer {
         Self {
             table: frozen(&weights.table, device),
             qkv: StackedLinear {
-                weight: frozen(&weights.qkv, device),
+                weight: weights.qkv(device),
                 bias: None,
                 out_features: [H * C, G * C, G * C].into(),
                 adapter: Some(StackedAdapter::new(
@@ -164,16 +178,27 @@ impl Recordable for Layer {
 /// Invariant: A token from a recorded CUDA graph equals the token from plain launches.
 #[test]
 fn a_recorded_token_is_replayed_with_new_values() {
-    let device = device();
     let mut numbers = Numbers::new(71);
-    let weights = RandomWeights::new(&mut numbers);
+    let dense = RandomWeights::new(&mut numbers);
+    let outputs = [H * C, G * C, G * C];
+    let quantised = RandomWeights {
+        nf4: Some(nf4::stacked(&mut numbers, &outputs, D, true, DType::F32)),
+        ..RandomWeights::new(&mut numbers)
+    };
+    for weights in [dense, quantised] {
+        replay_tokens(&weights, &mut numbers);
+    }
+}
+
+fn replay_tokens(weights: &RandomWeights, numbers: &mut Numbers) {
+    let device = device();
     let n_tokens = 6;
     let ids: Vec<[u32; B]> = (0..n_tokens)
         .map(|_| [(); B].map(|()| numbers.below(V) as u32))
         .collect();
-    let mut on_cpu = Layer::new(&weights, &ids[0], &Device::flex());
-    let mut plain = Layer::new(&weights, &ids[0], &device);
-    let mut recorded = Layer::new(&weights, &ids[0], &device);
+    let mut on_cpu = Layer::new(weights, &ids[0], &Device::flex());
+    let mut plain = Layer::new(weights, &ids[0], &device);
+    let mut recorded = Layer::new(weights, &ids[0], &device);
     let mut recording: Option<(Tensor<2>, Recording)> = None;
     let refuses = std::env::var_os("FAKE_CUDA_NO_GRAPHS").is_some();
     let is_forced = std::env::var("TOOLTUNE_CUDA_GRAPHS").as_deref() == Ok("1");

@@ -7,19 +7,13 @@
 pub(crate) mod cpu;
 #[cfg(target_arch = "x86_64")]
 mod cpu_vectors;
+#[cfg(feature = "cube")]
+pub(crate) mod cuda;
 pub mod reference;
 
-#[cfg(feature = "cube")]
-use burn::tensor::Shape;
 use burn::tensor::{DType, bf16};
-#[cfg(feature = "cube")]
-use burn_cubecl::tensor::CubeTensor;
 
 use super::ComputeDtype;
-#[cfg(feature = "cube")]
-use crate::cpu::packed::convert::narrowed;
-#[cfg(feature = "cube")]
-use crate::cpu::pool::Buffer;
 use cpu::PanelCodes;
 
 /// Weights per block, which share one absmax.
@@ -194,50 +188,20 @@ pub(crate) fn validate_stack(parts: &[Nf4], shape: [usize; 2]) -> Result<(), Nf4
     Ok(())
 }
 
-/// A matrix `[out, in]` in NF4, in the order in which its device decodes it.
+/// A matrix `[out, in]` in NF4 for products on the CPU.
 #[derive(Debug)]
 pub(crate) struct Quantised {
-    #[cfg(feature = "cube")]
-    shape: [usize; 2],
     dtype: ComputeDtype,
-    codes: Codes,
-}
-
-/// Codes and scales.
-#[derive(Debug)]
-pub(crate) enum Codes {
-    /// In the order of panels, for products on the CPU.
-    Panels(PanelCodes),
-    /// Matrices one below the other, for products on a GPU.
-    #[cfg(feature = "cube")]
-    Stack(Vec<Nf4>),
+    codes: PanelCodes,
 }
 
 impl Quantised {
-    /// Stores stacked valid parts for products on the CPU.
-    pub(super) fn for_cpu(parts: &[Nf4], shape: [usize; 2], dtype: ComputeDtype) -> Self {
+    /// Stores stacked valid parts.
+    pub(super) fn new(parts: &[Nf4], shape: [usize; 2], dtype: ComputeDtype) -> Self {
         Self {
-            #[cfg(feature = "cube")]
-            shape,
             dtype,
-            codes: Codes::Panels(PanelCodes::new(parts, shape)),
+            codes: PanelCodes::new(parts, shape),
         }
-    }
-
-    /// Stores stacked valid parts for products in bf16 on a GPU.
-    #[cfg(feature = "cube")]
-    pub(super) fn for_gpu(parts: Vec<Nf4>, shape: [usize; 2]) -> Self {
-        Self {
-            shape,
-            dtype: ComputeDtype::Bf16,
-            codes: Codes::Stack(parts),
-        }
-    }
-
-    /// `[out, in]`.
-    #[cfg(feature = "cube")]
-    pub(crate) fn dims(&self) -> [usize; 2] {
-        self.shape
     }
 
     /// The dtype that products read.
@@ -245,46 +209,21 @@ impl Quantised {
         self.dtype
     }
 
-    /// The codes of a weight on the CPU.
-    ///
-    /// # Panics
-    ///
-    /// If the weight is on a GPU: a bug of the caller.
+    /// Codes in the order of panels.
     pub(crate) fn panel_codes(&self) -> &PanelCodes {
-        match &self.codes {
-            Codes::Panels(codes) => codes,
-            #[cfg(feature = "cube")]
-            Codes::Stack(_) => unreachable!("the weight is on a GPU"),
-        }
-    }
-
-    /// The values in bf16, `[out, in]`, on the device of `like`, in memory of its pool.
-    #[cfg(feature = "cube")]
-    pub(crate) fn dense(&self, like: &CubeTensor) -> CubeTensor {
-        let values = Buffer::copy_of(&narrowed::<bf16>(&self.values()));
-        let handle = like.client.create(values.into_bytes());
-        let (client, device) = (like.client.clone(), like.device.clone());
-        CubeTensor::new_contiguous(client, device, Shape::new(self.shape), handle, DType::BF16)
+        &self.codes
     }
 
     /// The values in the dtype that products read, as f32, row-major `[out, in]`.
     pub(crate) fn values(&self) -> Vec<f32> {
-        match &self.codes {
-            Codes::Panels(codes) => match self.dtype {
-                ComputeDtype::F32 => codes.values::<f32>(),
-                ComputeDtype::Bf16 => codes.values::<bf16>(),
-            },
-            #[cfg(feature = "cube")]
-            Codes::Stack(parts) => reference::dequantised_stack(parts, DType::BF16),
+        match self.dtype {
+            ComputeDtype::F32 => self.codes.values::<f32>(),
+            ComputeDtype::Bf16 => self.codes.values::<bf16>(),
         }
     }
 
     /// Bytes of codes and scales.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.codes {
-            Codes::Panels(codes) => codes.bytes(),
-            #[cfg(feature = "cube")]
-            Codes::Stack(parts) => parts.iter().map(Nf4::bytes).sum(),
-        }
+        self.codes.bytes()
     }
 }

@@ -16,6 +16,7 @@ use crate::cublaslt::{self, Matrix, Product};
 use crate::lora_linear::backend::{Frozen, LinearPasses, Saved, Spec, TransformSpec};
 use crate::lora_linear::composed::cast;
 use crate::lora_linear::cpu::Wants;
+use crate::lora_linear::cuda::dense_weight;
 use crate::rms_norm::cuda::gradient_and_norm;
 use crate::swiglu::cuda::gradient_and_gated;
 
@@ -35,7 +36,6 @@ pub(in crate::lora_linear) fn forward(
     frozen: &Frozen<CubeBackend>,
     spec: &Spec,
 ) -> Option<Forward> {
-    let weight = frozen.weight.clone().into_option()?;
     let low_rank = LowRank::new(x, spec.adapter.as_ref()?, spec)?;
     let factors = match frozen.rounded.clone().into_option() {
         Some(rounded) if rounded.dtype == x.dtype && is_aligned(&rounded) => rounded,
@@ -55,7 +55,7 @@ pub(in crate::lora_linear) fn forward(
         let y = low_rank.lora_b_forward(&low, &factors, residual.as_ref());
         let bias = frozen.bias.clone().into_option();
         let bias = bias.map(|bias| cast::<CubeBackend>(bias, y_dtype));
-        with_product(y, &x, weight, true, bias)
+        with_product(y, &x, dense_weight(frozen, spec), true, bias)
     };
     Some(Forward { y, low, factors })
 }
@@ -73,7 +73,6 @@ pub(in crate::lora_linear) fn input_backward(
 ) -> Option<(Option<CubeTensor>, Option<CubeTensor>)> {
     let (factors, low) = (saved.factors.as_ref()?, saved.low.as_ref()?);
     let plan = saved.spec.adapter.as_ref()?;
-    let weight = saved.frozen.weight.clone().into_option()?;
     let low_rank = LowRank::new(low, plan, &saved.spec)?;
     if !low_rank.has_padded_ranks(low) {
         return None;
@@ -84,6 +83,7 @@ pub(in crate::lora_linear) fn input_backward(
     let (transform, given) = (saved.spec.transform, saved.x.clone());
     let (dx, input) = if wants == Wants::InputAndFactors {
         let low_rank_gradient = low_rank.lora_a_backward(&d_low, &factors);
+        let weight = dense_weight(&saved.frozen, &saved.spec);
         let d_input = with_product(low_rank_gradient, &dy, weight, false, None);
         let (dx, input) = match (transform, norm) {
             (TransformSpec::Normed { eps, .. }, Some(norm)) => {
