@@ -123,13 +123,27 @@ pub(crate) fn load_base(path: &Path) -> Decoder {
 /// Loads the base model with matrix multiplication in `compute_dtype`.
 pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
     let (config, weights) = open_base(path);
-    load::load_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
+    load::load_decoder(
+        &config,
+        &weights,
+        compute_dtype,
+        &test_device(),
+        load::FrozenWeights::Resident,
+    )
+    .unwrap()
 }
 
 /// Loads the base model with projections in NF4.
 pub(crate) fn load_nf4_base(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
     let (config, weights) = open_base(path);
-    load::load_nf4_decoder(&config, &weights, compute_dtype, &test_device()).unwrap()
+    load::load_nf4_decoder(
+        &config,
+        &weights,
+        compute_dtype,
+        &test_device(),
+        load::FrozenWeights::Resident,
+    )
+    .unwrap()
 }
 
 fn open_base(path: &Path) -> (DecoderConfig, Weights) {

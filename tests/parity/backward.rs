@@ -19,6 +19,7 @@ pub(crate) fn options(batch: &MicroBatch) -> BackwardOptions {
         dropout: None,
         noise: None,
         n_kept_blocks: 0,
+        offloads_inputs: false,
         chunk_rows: 128,
         distillation: None,
     }
@@ -99,6 +100,8 @@ pub(crate) fn check_pieces(model: &str) {
         for (n_kept_blocks, chunk_rows) in [(0, 128), (1, 7), (2, 1), (9, 1000)] {
             let options = BackwardOptions {
                 n_kept_blocks,
+                // Without a CUDA GPU, the inputs stay where they are.
+                offloads_inputs: chunk_rows == 7,
                 chunk_rows,
                 ..options
             };

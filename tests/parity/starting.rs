@@ -69,6 +69,7 @@ fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapter
         ComputeDtype::F32,
         &test_device(),
         &|name, weight| subtract_initial(slots, initial, name, weight),
+        load::FrozenWeights::Resident,
     )
     .unwrap();
     adapters.attach(&mut decoder);
@@ -256,6 +257,7 @@ fn learns_as_in_peft(family: &str, kind: &str) {
             dropout: None,
             noise: None,
             n_kept_blocks,
+            offloads_inputs: false,
             chunk_rows: 7,
             distillation: None,
         };

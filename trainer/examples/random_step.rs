@@ -32,13 +32,14 @@ use tooltune::models::decoder::{Block, BranchNormWeights, TrainedMatrices};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
 use tooltune::models::linear_attention::LinearShape;
-use tooltune::models::load::{Quantization, has_bias, head_norm_spans, projection_features};
-use tooltune::models::nf4::nf4_matrix;
+use tooltune::models::load::{
+    FrozenWeights, Quantization, has_bias, head_norm_spans, projection_features,
+};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
-use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Nf4Tensor};
+use tooltune_kernels::frozen_weight::quantised::{BLOCK, NESTED_BLOCK, Nf4};
 use tooltune_kernels::{
     AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
 };
@@ -58,9 +59,12 @@ struct Arguments {
     /// Dtype of frozen weights and activations: auto, f32 or bf16.
     #[arg(long, default_value = "auto")]
     dtype: String,
-    /// How linear layers are stored: none or nf4.
+    /// How the frozen linear layers are stored: none, or nf4 with random codes.
     #[arg(long, default_value = "none")]
     quantization: String,
+    /// Where the frozen linear layers are: resident, or host.
+    #[arg(long, default_value = "resident")]
+    frozen_weights: String,
     /// Documents per step, packed without cross-attention.
     #[arg(long, default_value_t = 2)]
     documents: usize,
@@ -73,8 +77,8 @@ struct Arguments {
     /// Dropout of the adapters, like lora.lora_dropout in a config.
     #[arg(long, default_value_t = 0.05)]
     dropout: f64,
-    /// Number of last blocks that keep their activations instead of recomputing them, or auto for
-    /// the number that a run would choose.
+    /// Number of last blocks that keep their activations instead of recomputing them, auto for the
+    /// number that a run would choose, or offload for none, with block inputs in host memory.
     #[arg(long, default_value = "auto")]
     kept_blocks: String,
     /// Warm-up steps before the timed ones.
@@ -127,6 +131,11 @@ fn run() -> Result<Value, Failure> {
         "nf4" => Quantization::Nf4,
         other => return Err(format!("--quantization {other}: expected none or nf4").into()),
     };
+    let frozen_weights = match arguments.frozen_weights.as_str() {
+        "resident" => FrozenWeights::Resident,
+        "host" => FrozenWeights::Host,
+        other => return Err(format!("--frozen-weights {other}: expected resident or host").into()),
+    };
     let batch = random_batch(&arguments, shape.vocab_size)?;
     let slots = every_linear_layer(&arguments).slots(&shape)?;
     let run = RunShape {
@@ -135,11 +144,13 @@ fn run() -> Result<Value, Failure> {
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
         quantization,
+        frozen_weights,
         dora_activations: DoraActivations::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
-    let weights = RandomWeights::new(arguments.seed, dtype, quantization, &device);
-    let mut decoder = weights.decoder(&shape);
+    let weights = RandomWeights::new(&arguments, dtype, (quantization, frozen_weights), &device);
+    let mut decoder = weights.decoder(&shape)?;
+    drop(weights);
     let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
     let stack_bytes: usize = stacks.map(|stack| stack.weight.bytes()).sum();
     let mut adapters = Adapters::new(slots, arguments.seed, &device);
@@ -169,6 +180,7 @@ fn run() -> Result<Value, Failure> {
         "parameters": shape.n_parameters(),
         "trainable": adapters.n_parameters(),
         "dropout": arguments.dropout,
+        "frozen_weights": arguments.frozen_weights,
         "new_tokens": arguments.new_tokens,
         "kept_blocks": n_kept_blocks,
         "blocks": shape.num_hidden_layers,
@@ -182,47 +194,57 @@ fn run() -> Result<Value, Failure> {
 /// Weights with the initial standard deviation of a model, 0.02; norms of one, biases of zero.
 struct RandomWeights {
     table: Vec<f32>,
+    /// Random bytes, if the linear layers are quantised.
+    codes: Option<Vec<u8>>,
+    are_in_host_memory: bool,
     dtype: ComputeDtype,
-    quantization: Quantization,
     device: Device,
 }
 
 impl RandomWeights {
     /// Values are repeated from one table, because billions of draws would take minutes. The table
     /// length is a prime, so no two rows of a weight are equal.
-    fn new(seed: u64, dtype: ComputeDtype, quantization: Quantization, device: &Device) -> Self {
+    fn new(
+        arguments: &Arguments,
+        dtype: ComputeDtype,
+        (quantization, frozen_weights): (Quantization, FrozenWeights),
+        device: &Device,
+    ) -> Self {
         const LENGTH: usize = 1_048_573;
-        let mut random = SeededRandom::new(seed, 2);
+        let mut random = SeededRandom::new(arguments.seed, 2);
+        let random_byte = |_| (random.uniform_f64() * 256.0) as u8;
+        let codes = (quantization == Quantization::Nf4).then(|| (0..LENGTH).map(random_byte));
+        let codes = codes.map(Iterator::collect);
         let half_width = 0.02 * 3f64.sqrt();
         let table = (0..LENGTH).map(|_| ((random.uniform_f64() * 2.0 - 1.0) * half_width) as f32);
         Self {
             table: table.collect(),
+            codes,
+            are_in_host_memory: frozen_weights == FrozenWeights::Host,
             dtype,
-            quantization,
             device: device.clone(),
         }
     }
 
-    fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
-        FrozenWeight::new(self.values(shape), shape, self.dtype, &self.device)
+    /// The weight of layers `[out, in]` that share an input.
+    fn stack(&self, out_features: &[usize], in_features: usize) -> Result<FrozenWeight, Failure> {
+        let shape = [out_features.iter().sum(), in_features];
+        let weight = match &self.codes {
+            Some(bytes) => {
+                let parts = out_features.iter();
+                let parts = parts.map(|&outputs| random_nf4(bytes, [outputs, in_features]));
+                FrozenWeight::from_nf4(parts.collect(), shape, self.dtype, &self.device)?
+            }
+            None => self.weight(shape),
+        };
+        if !self.are_in_host_memory {
+            return Ok(weight);
+        }
+        Ok(weight.into_host_memory()?)
     }
 
-    /// The weight of a stack of linear layers.
-    fn stack(&self, shape: [usize; 2]) -> FrozenWeight {
-        if self.quantization == Quantization::None {
-            return self.weight(shape);
-        }
-        let weight = HostTensor {
-            shape: shape.into(),
-            values: self.values(shape),
-        };
-        let dtype = match self.dtype {
-            ComputeDtype::F32 => FloatDtype::F32,
-            ComputeDtype::Bf16 => FloatDtype::BF16,
-        };
-        let codes = Nf4Tensor::quantise(&weight, dtype, true).expect("finite values");
-        let codes = vec![nf4_matrix(codes)];
-        FrozenWeight::from_nf4(codes, shape, self.dtype, &self.device).expect("whole codes")
+    fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
+        FrozenWeight::new(self.values(shape), shape, self.dtype, &self.device)
     }
 
     fn values(&self, shape: [usize; 2]) -> Vec<f32> {
@@ -251,7 +273,7 @@ impl RandomWeights {
         }
     }
 
-    fn decoder(&self, shape: &DecoderConfig) -> Decoder {
+    fn decoder(&self, shape: &DecoderConfig) -> Result<Decoder, Failure> {
         let norm = || Tensor::<1>::ones([shape.hidden_size], &self.device);
         let norms = |branch: BranchNorms| BranchNormWeights {
             before: branch.before.map(|_| norm()),
@@ -260,35 +282,43 @@ impl RandomWeights {
         let spans: Vec<usize> = head_norm_spans(shape);
         let is_linear = |layer: usize| shape.layers[layer].mixer == Mixer::Linear;
         let family = shape.family;
-        let block = |layer: usize| Block {
-            attention_norms: norms(family.norms.attention),
-            feed_forward_norms: norms(family.norms.feed_forward),
-            linear: shape
-                .linear
-                .filter(|_| is_linear(layer))
-                .map(|linear| self.linear(linear, shape.rms_norm_eps)),
-            head_norm: (!spans.is_empty() && !is_linear(layer)).then(|| SpanNorm {
-                weight: Tensor::ones([spans.iter().sum::<usize>()], &self.device),
-                spans: spans.clone().into(),
-                eps: shape.rms_norm_eps,
-            }),
-            kind: shape.layers[layer],
-            projections: shape.projections(layer),
-            stacks: [0, 1, 2, 3].map(|number| {
-                let stack = shape.projections(layer).stacks[number].clone();
-                let features = |i: usize| projection_features(shape, layer, i);
-                let (in_features, _) = features(stack.start);
-                let biased = has_bias(shape, layer, number);
-                let out_features: Vec<usize> = stack.map(|i| features(i).1).collect();
-                let outputs = out_features.iter().sum();
-                StackedLinear {
-                    weight: self.stack([outputs, in_features]),
-                    bias: biased.then(|| Tensor::zeros([outputs], &self.device)),
-                    out_features: out_features.into(),
-                    adapter: None,
-                }
-            }),
-            unread: false,
+        let stack = |layer: usize, number: usize| -> Result<StackedLinear, Failure> {
+            let stack = shape.projections(layer).stacks[number].clone();
+            let features = |i: usize| projection_features(shape, layer, i);
+            let (in_features, _) = features(stack.start);
+            let out_features: Vec<usize> = stack.map(|i| features(i).1).collect();
+            let outputs = out_features.iter().sum::<usize>();
+            Ok(StackedLinear {
+                weight: self.stack(&out_features, in_features)?,
+                bias: has_bias(shape, layer, number)
+                    .then(|| Tensor::zeros([outputs], &self.device)),
+                out_features: out_features.into(),
+                adapter: None,
+            })
+        };
+        let block = |layer: usize| -> Result<Block, Failure> {
+            Ok(Block {
+                attention_norms: norms(family.norms.attention),
+                feed_forward_norms: norms(family.norms.feed_forward),
+                linear: shape
+                    .linear
+                    .filter(|_| is_linear(layer))
+                    .map(|linear| self.linear(linear, shape.rms_norm_eps)),
+                head_norm: (!spans.is_empty() && !is_linear(layer)).then(|| SpanNorm {
+                    weight: Tensor::ones([spans.iter().sum::<usize>()], &self.device),
+                    spans: spans.clone().into(),
+                    eps: shape.rms_norm_eps,
+                }),
+                kind: shape.layers[layer],
+                projections: shape.projections(layer),
+                stacks: [
+                    stack(layer, 0)?,
+                    stack(layer, 1)?,
+                    stack(layer, 2)?,
+                    stack(layer, 3)?,
+                ],
+                unread: false,
+            })
         };
         let embed_tokens = self.weight([shape.vocab_size, shape.hidden_size]);
         let lm_head = if shape.tie_word_embeddings {
@@ -296,14 +326,45 @@ impl RandomWeights {
         } else {
             self.weight([shape.vocab_size, shape.hidden_size])
         };
-        Decoder {
+        let blocks = (0..shape.num_hidden_layers).map(block);
+        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+        if self.are_in_host_memory {
+            let stacks = blocks.iter().map(|block| block.stacks.iter());
+            let weights = stacks.map(|stacks| stacks.map(|stack| &stack.weight).collect());
+            tooltune_kernels::host_memory::stream_blocks(weights);
+        }
+        Ok(Decoder {
             config: shape.clone(),
             embed_tokens,
-            blocks: (0..shape.num_hidden_layers).map(block).collect(),
+            blocks,
             norm: norm(),
             lm_head,
             trained: TrainedMatrices::default(),
+        })
+    }
+}
+
+/// A matrix in NF4 with random codes, and values of about the same size as without quantisation.
+/// The bytes are repeated.
+fn random_nf4(bytes: &[u8], shape: [usize; 2]) -> Nf4 {
+    let repeated = |n: usize| {
+        let mut all = Vec::with_capacity(n);
+        while all.len() < n {
+            all.extend_from_slice(&bytes[..bytes.len().min(n - all.len())]);
         }
+        all
+    };
+    let n_values = shape[0] * shape[1];
+    let n_blocks = n_values.div_ceil(BLOCK);
+    Nf4 {
+        shape,
+        codes: repeated(n_values.div_ceil(2)),
+        absmax8: repeated(n_blocks),
+        // Absmax values from 0.03 to 0.06.
+        absmax32: vec![0.03; n_blocks.div_ceil(NESTED_BLOCK)],
+        offset: 0.03,
+        map: Box::new(std::array::from_fn(|i| i as f32 / 255.0)),
+        dtype: DType::BF16,
     }
 }
 
@@ -311,9 +372,10 @@ impl RandomWeights {
 fn setting(kept_blocks: &str) -> Result<GradientCheckpointing, Failure> {
     match (kept_blocks, kept_blocks.parse()) {
         ("auto", _) => Ok(GradientCheckpointing::Mode(CheckpointingMode::Auto)),
+        ("offload", _) => Ok(GradientCheckpointing::Mode(CheckpointingMode::Offload)),
         (_, Ok(n)) => Ok(GradientCheckpointing::KeepBlocks(n)),
         (text, Err(_)) => {
-            Err(format!("--kept-blocks {text}: expected auto or a number of blocks").into())
+            Err(format!("--kept-blocks {text}: expected auto, offload or a number").into())
         }
     }
 }
@@ -404,6 +466,7 @@ impl Job<'_> {
                     .map(|rate| DropoutKey::new(rate, self.arguments.seed, step as u64 + 1, 0)),
                 noise: None,
                 n_kept_blocks: self.n_kept_blocks,
+                offloads_inputs: self.arguments.kept_blocks == "offload",
                 chunk_rows: loss_rows(&device),
                 distillation: None,
             };

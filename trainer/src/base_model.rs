@@ -13,7 +13,7 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::Quantization;
+use crate::models::load::{FrozenWeights, Quantization};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -34,6 +34,8 @@ pub struct BaseModel {
     pub stop_ids: Vec<u32>,
     /// How [`Self::decoder`] stores frozen projections.
     pub quantization: Quantization,
+    /// Where [`Self::decoder`] stores frozen projections.
+    pub frozen_weights: FrozenWeights,
 }
 
 impl BaseModel {
@@ -54,6 +56,7 @@ impl BaseModel {
         let template = template.with_served_system(config.data.system.clone());
         Ok(Self {
             quantization: settings::quantization(config, base.files.weights.n_nf4() > 0),
+            frozen_weights: settings::frozen_weights(config),
             template: match config.data.template_date {
                 Some(date) => template.with_date(date),
                 None => template,
@@ -97,6 +100,7 @@ impl BaseModel {
             template,
             stop_ids,
             quantization: Quantization::None,
+            frozen_weights: FrozenWeights::Resident,
         })
     }
 
@@ -148,19 +152,27 @@ impl BaseModel {
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
         let load = match self.quantization {
             Quantization::None => load::load_decoder,
-            Quantization::Nf4 => {
-                if compute_dtype == ComputeDtype::F32 && !is_cpu(device) {
-                    tracing::warn!(
-                        "{}: the projections are dequantised, because products in f32 on a GPU need \
-                         all values; set model.compute_dtype = \"bf16\" to store 4 bits",
-                        self.path.display()
-                    );
-                }
-                load::load_nf4_decoder
-            }
+            Quantization::Nf4 => load::load_nf4_decoder,
         };
         let weights = &self.files.weights;
-        Ok(load(&self.config, weights, compute_dtype, device)?)
+        let frozen_weights = self.frozen_weights_on(device);
+        Ok(load(
+            &self.config,
+            weights,
+            compute_dtype,
+            device,
+            frozen_weights,
+        )?)
+    }
+
+    /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
+    /// setting has no effect there, which is logged.
+    fn frozen_weights_on(&self, device: &Device) -> FrozenWeights {
+        if self.frozen_weights == FrozenWeights::Host && is_cpu(device) {
+            tracing::warn!("model.frozen_weights = \"host\" has no effect on a CPU");
+            return FrozenWeights::Resident;
+        }
+        self.frozen_weights
     }
 
     /// Like [`Self::decoder`], but for PiSSA adapters the base weights are the residual, without
@@ -185,6 +197,7 @@ impl BaseModel {
             compute_dtype,
             device,
             &|name, weight| subtract_initial(slots, initial, name, weight),
+            self.frozen_weights_on(device),
         )?)
     }
 }

@@ -30,6 +30,7 @@ use tooltune_template::TemplateError;
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
 use crate::models::config::DecoderConfigError;
+use crate::models::load::LoadError;
 use crate::optim::StepError;
 use crate::out_of_memory::OutOfMemory;
 
@@ -570,5 +571,14 @@ fn name_of(signal: i32) -> &'static str {
     match signal {
         SIGTERM => "SIGTERM",
         _ => "SIGINT",
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Checkpoint(error) => error.into(),
+            LoadError::HostMemory(_) => Self::Device(error.to_string()),
+        }
     }
 }

@@ -16,7 +16,7 @@ use tooltune_template::ChatTemplate;
 
 use crate::config::{self, Config, fetch_hint};
 use crate::error::Error;
-use crate::models::load::Quantization;
+use crate::models::load::{FrozenWeights, Quantization};
 use crate::models::minilm::EmbeddingHead;
 use crate::optim::EmbeddingNoise;
 use crate::retriever::{Direction, InfoNce};
@@ -103,6 +103,14 @@ pub fn quantization(config: &Config, is_quantised: bool) -> Quantization {
         Some(config::Quantization::None) => Quantization::None,
         None if is_quantised && config.lora.init_weights.is_none() => Quantization::Nf4,
         None => Quantization::None,
+    }
+}
+
+/// Where frozen projections are stored.
+pub fn frozen_weights(config: &Config) -> FrozenWeights {
+    match config.model.as_ref().map(|model| model.frozen_weights) {
+        Some(config::FrozenWeights::Host) => FrozenWeights::Host,
+        Some(config::FrozenWeights::Resident) | None => FrozenWeights::Resident,
     }
 }
 

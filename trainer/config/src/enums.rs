@@ -66,6 +66,16 @@ choices! {
 }
 
 choices! {
+    /// Where the frozen linear layers are.
+    FrozenWeights {
+        /// In the memory of the device.
+        Resident = "resident",
+        /// In pinned host memory, from which a CUDA GPU copies each block ahead of its use.
+        Host = "host",
+    }
+}
+
+choices! {
     /// Format of the rows in the data files.
     DataFormat {
         /// Detected from the first row of each file.
@@ -203,6 +213,8 @@ choices! {
         Auto = "auto",
         /// None: every block is recomputed.
         Full = "full",
+        /// None, and a CUDA GPU keeps the inputs of the blocks in host memory.
+        Offload = "offload",
         /// All: no block is recomputed.
         None = "none",
     }

@@ -586,6 +586,12 @@ impl Decoder {
         self.final_norm(last.forward_rows(x, context, None, rows))
     }
 
+    /// Whether the weights of the blocks are copied from host memory for each use.
+    pub fn streams_weights(&self) -> bool {
+        let mut stacks = self.blocks.iter().flat_map(|block| &block.stacks);
+        stacks.any(|stack| stack.weight.is_in_host_memory())
+    }
+
     /// The device of the weights.
     pub fn device(&self) -> Device {
         self.embed_tokens.device().clone()

@@ -50,7 +50,10 @@ impl Route {
         let is_attention = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // Recording needs fixed buffers. Linear attention creates new state tensors for each token,
         // and query scaling depends on positions, so neither can be recorded.
-        let is_fixed = config.layers.iter().all(is_attention) && config.query_scaling.is_none();
+        // Copies from host memory are not recorded either.
+        let is_fixed = config.layers.iter().all(is_attention)
+            && config.query_scaling.is_none()
+            && !decoder.streams_weights();
         let is_worthwhile =
             is_fixed && n_new >= MIN_RECORDED_TOKENS && !REPLAY_FAILED.load(Ordering::Relaxed);
         match is_worthwhile && can_record(&decoder.device()) {

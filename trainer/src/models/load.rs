@@ -5,8 +5,10 @@
 //! time. With [`Quantization::Nf4`], the projections are stored in 4 bits; see `nf4`.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use thiserror::Error;
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
+use tooltune_kernels::host_memory::{HostMemoryError, stream_blocks};
 use tooltune_kernels::{
     ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
 };
@@ -148,8 +150,39 @@ pub fn load_decoder(
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
-) -> Result<Decoder, CheckpointError> {
-    load(config, weights, compute_dtype, device, Stored::AsIs)
+    frozen_weights: FrozenWeights,
+) -> Result<Decoder, LoadError> {
+    load(
+        config,
+        weights,
+        compute_dtype,
+        device,
+        Stored::AsIs,
+        frozen_weights,
+    )
+}
+
+/// Why a model is not loaded.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// A file cannot be read, or does not fit the config.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The linear layers do not fit in host memory.
+    #[error(
+        "model.frozen_weights = \"host\": {0}; free host memory, raise the limit of locked memory \
+         (ulimit -l), or set it to \"resident\""
+    )]
+    HostMemory(#[from] HostMemoryError),
+}
+
+/// Where frozen projections are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrozenWeights {
+    /// In the memory of the device.
+    Resident,
+    /// In pinned host memory, which a CUDA GPU copies block by block.
+    Host,
 }
 
 /// How frozen projections are stored.
@@ -182,8 +215,16 @@ pub fn load_nf4_decoder(
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
-) -> Result<Decoder, CheckpointError> {
-    load(config, weights, compute_dtype, device, Stored::Nf4)
+    frozen_weights: FrozenWeights,
+) -> Result<Decoder, LoadError> {
+    load(
+        config,
+        weights,
+        compute_dtype,
+        device,
+        Stored::Nf4,
+        frozen_weights,
+    )
 }
 
 /// How the projections of a decoder are stored.
@@ -209,13 +250,15 @@ pub fn load_changed(
     compute_dtype: ComputeDtype,
     device: &Device,
     change: &Change<'_>,
-) -> Result<Decoder, CheckpointError> {
+    frozen_weights: FrozenWeights,
+) -> Result<Decoder, LoadError> {
     load(
         config,
         weights,
         compute_dtype,
         device,
         Stored::Changed(change),
+        frozen_weights,
     )
 }
 
@@ -225,7 +268,8 @@ fn load(
     compute_dtype: ComputeDtype,
     device: &Device,
     stored: Stored<'_>,
-) -> Result<Decoder, CheckpointError> {
+    frozen_weights: FrozenWeights,
+) -> Result<Decoder, LoadError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
         config,
@@ -251,9 +295,19 @@ fn load(
     let blocks = (0..config.num_hidden_layers)
         .map(|layer| {
             progress.advance(layer);
-            reader.block(layer)
+            let mut block = reader.block(layer)?;
+            if frozen_weights == FrozenWeights::Host {
+                for stack in &mut block.stacks {
+                    stack.weight = stack.weight.clone().into_host_memory()?;
+                }
+            }
+            Ok(block)
         })
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Result<Vec<_>, LoadError>>()?;
+    if frozen_weights == FrozenWeights::Host {
+        let stacks = blocks.iter().map(|block: &Block| block.stacks.iter());
+        stream_blocks(stacks.map(|stacks| stacks.map(|stack| &stack.weight).collect()));
+    }
     if let Some(nf4) = &reader.nf4 {
         nf4.warn_of_mixed_stacks();
     }

@@ -13,6 +13,7 @@
 use burn::tensor::{IndexingUpdateOp, Tensor, TensorData};
 use thiserror::Error;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
+use tooltune_kernels::host_memory::{BlockInputs, HostMemoryError};
 use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
@@ -37,6 +38,8 @@ pub struct BackwardOptions {
     pub noise: Option<EmbeddingNoise>,
     /// Number of last blocks that keep their activations instead of recomputing them.
     pub n_kept_blocks: usize,
+    /// Whether a CUDA GPU keeps the inputs of the other blocks in host memory.
+    pub offloads_inputs: bool,
     /// Number of supervised rows whose logits are alive at once.
     pub chunk_rows: usize,
     /// Self-distillation from the model without its adapter, if enabled.
@@ -68,6 +71,11 @@ pub enum StepError {
         /// Index of the block.
         layer: usize,
     },
+    /// A block input does not fit in host memory.
+    #[error(
+        "train.gradient_checkpointing = \"offload\": {0}; free host memory, or set it to \"full\""
+    )]
+    HostMemory(#[from] HostMemoryError),
     /// Autodiff did not reach a parameter of the retriever.
     #[error(
         "a parameter of the retriever received no gradient in the backward pass; this is a bug, \
@@ -90,7 +98,16 @@ pub enum StepError {
 /// The state that the forward pass keeps for a block.
 enum Kept {
     Input(Box<Tensor<2>>),
+    /// The input is the last of [`BlockStates::offloaded`].
+    Offloaded,
     Graph(Box<BlockGraph>),
+}
+
+/// The states of all blocks from the first adapted one on.
+#[derive(Default)]
+struct BlockStates {
+    kept: Vec<Kept>,
+    offloaded: BlockInputs,
 }
 
 /// A block's forward pass under autodiff.
@@ -167,8 +184,7 @@ pub fn backward_watched(
         gradient: FlatGradient::new(slots.iter().map(AdapterSlot::n_values).sum()),
     };
     let mut progress = Progress::new(&pass, options.n_kept_blocks, watch);
-    let Some((mut block_states, last)) =
-        pass.forward(&batch.input_ids, options.n_kept_blocks, &mut progress)
+    let Some((mut block_states, last)) = pass.forward(&batch.input_ids, options, &mut progress)?
     else {
         return Ok(None);
     };
@@ -181,12 +197,14 @@ pub fn backward_watched(
     let mut parts: Vec<Tensor<1>> = Vec::with_capacity(slots.len());
     let mut d_input = Some(d_last);
     for layer in (pass.first_adapted..decoder.blocks.len()).rev() {
-        let (graph, cost) = match block_states.pop().expect("one entry for each block") {
+        let recomputed = Progress::FORWARD + Progress::BACKWARD;
+        let (graph, cost) = match block_states.kept.pop().expect(ONE_FOR_EACH) {
             Kept::Graph(graph) => (*graph, Progress::BACKWARD),
-            Kept::Input(input) => (
-                pass.recompute_graph(layer, *input),
-                Progress::FORWARD + Progress::BACKWARD,
-            ),
+            Kept::Input(input) => (pass.recompute_graph(layer, *input), recomputed),
+            Kept::Offloaded => {
+                let input = block_states.offloaded.pop().expect(ONE_FOR_EACH);
+                (pass.recompute_graph(layer, input), recomputed)
+            }
         };
         let Some(d_output) = d_input.take() else {
             break;
@@ -214,6 +232,9 @@ pub fn backward_watched(
         },
     }))
 }
+
+/// The number of states of a pass.
+const ONE_FOR_EACH: &str = "one entry for each block";
 
 /// Progress of the pass through the blocks, weighted by cost.
 struct Progress<'a, 'w> {
@@ -284,17 +305,18 @@ struct BlockwisePass<'a> {
 
 impl BlockwisePass<'_> {
     /// Runs all blocks. From the first adapted block on, stores the input of each block, or its
-    /// graph if it is one of the last `n_kept` blocks. Also returns the output of the last block
+    /// graph if it is one of the last blocks that keep it. Also returns the output of the last block
     /// for the supervised rows, `[m, d]`. Returns `None` if the pass was stopped.
     fn forward(
         &self,
         input_ids: &[u32],
-        n_kept: usize,
+        options: BackwardOptions,
         progress: &mut Progress<'_, '_>,
-    ) -> Option<(Vec<Kept>, Tensor<2>)> {
+    ) -> Result<Option<(BlockStates, Tensor<2>)>, StepError> {
         let n_blocks = self.decoder.blocks.len();
-        let first_kept = n_blocks.saturating_sub(n_kept).max(self.first_adapted);
-        let mut block_states = Vec::with_capacity(n_blocks - self.first_adapted);
+        let first_kept = n_blocks.saturating_sub(options.n_kept_blocks);
+        let first_kept = first_kept.max(self.first_adapted);
+        let mut states = BlockStates::default();
         let mut x = self.decoder.embed(input_ids);
         if let Some((noise, cu_seqlens)) = self.noise {
             x = noise.add_to(x, cu_seqlens);
@@ -303,18 +325,21 @@ impl BlockwisePass<'_> {
             if layer >= first_kept {
                 let graph = self.graph(layer, x, false);
                 x = graph.output.clone().inner();
-                block_states.push(Kept::Graph(Box::new(graph)));
+                states.kept.push(Kept::Graph(Box::new(graph)));
             } else {
-                if layer >= self.first_adapted {
-                    block_states.push(Kept::Input(Box::new(x.clone())));
+                if layer >= self.first_adapted && options.offloads_inputs {
+                    states.offloaded.push(x.clone())?;
+                    states.kept.push(Kept::Offloaded);
+                } else if layer >= self.first_adapted {
+                    states.kept.push(Kept::Input(Box::new(x.clone())));
                 }
                 x = self.run(layer, block, x);
             }
             if !progress.add_cost(Progress::FORWARD) {
-                return None;
+                return Ok(None);
             }
         }
-        Some((block_states, x))
+        Ok(Some((states, x)))
     }
 
     /// The output of a block; for the last block, only the supervised rows.

@@ -108,6 +108,7 @@ pub fn outline(
         n_adapter,
         compute_dtype,
         quantization,
+        frozen_weights: settings::frozen_weights(config),
         dora_activations: DoraActivations::from_lora(&config.lora),
     };
     let kept_blocks = kept_blocks(config.device, shape, &cpu);

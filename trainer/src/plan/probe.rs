@@ -84,6 +84,7 @@ pub fn probe(
             .map(|rate| DropoutKey::new(rate, config.train.seed, 1, 0)),
         noise: settings::embedding_noise(&config.train, 1, 0),
         n_kept_blocks: kept_blocks.count(batch.n_tokens()),
+        offloads_inputs: kept_blocks.offloads_inputs(),
         chunk_rows: loss_rows(device),
         distillation: settings::distillation(&config.train),
     };

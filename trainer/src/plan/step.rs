@@ -13,7 +13,7 @@ use super::workload::BatchShape;
 use crate::models::DecoderConfig;
 use crate::models::load::projection_features;
 use crate::recipes::kept_blocks::{
-    BlockWidths, DoraActivations, F32, KEPT, compute_bytes, kept_by_family,
+    BlockWidths, DoraActivations, F32, INPUTS_ON_GPU, KEPT, compute_bytes, kept_by_family,
 };
 
 /// Temporaries while the feed-forward part is differentiated, in addition to kept activations: the
@@ -103,8 +103,12 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
     let n_lower = model.num_hidden_layers.saturating_sub(1);
     let n_lower_kept = n_kept.saturating_sub(1).min(n_lower);
     let saved_input = F32 * (model.hidden_size * n) as f64;
+    let mut n_inputs = n_lower - n_lower_kept;
+    if input.kept_blocks.offloads_inputs() {
+        n_inputs = n_inputs.min(INPUTS_ON_GPU);
+    }
     let lower = Moment {
-        inputs: saved_input * (n_lower - n_lower_kept) as f64,
+        inputs: saved_input * n_inputs as f64,
         kept: kept_bytes * n_lower_kept as f64,
         ..Moment::default()
     };
@@ -124,7 +128,7 @@ fn moments(input: &MemoryInput, shape: &BatchShape) -> Vec<Moment> {
         // all others exist.
         let is_kept = n_lower_kept > 0;
         moments.push(Moment {
-            inputs: lower.inputs - if is_kept { 0.0 } else { saved_input },
+            inputs: (lower.inputs - if is_kept { 0.0 } else { saved_input }).max(0.0),
             kept: lower.kept - if is_kept { kept_bytes } else { 0.0 },
             block,
             ..lower

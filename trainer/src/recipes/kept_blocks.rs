@@ -13,7 +13,7 @@ use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
 use crate::models::layers::Mixer;
-use crate::models::load::{Quantization, projection_features};
+use crate::models::load::{FrozenWeights, Quantization, projection_features};
 
 /// Share of the free CPU memory that `auto` may fill with activations. The rest is for temporary
 /// buffers and other programs.
@@ -32,6 +32,12 @@ const GPU_ADAPTER_COPIES: f64 = 5.0;
 /// Copies of a chunk's logits on a GPU in the compute dtype: the logits, which become gradients in
 /// place, and one temporary.
 const GPU_LOGITS_COPIES: f64 = 2.0;
+
+/// Blocks whose weights are on a GPU at once, if they are in host memory.
+const BLOCKS_ON_GPU: usize = 2;
+
+/// Offloaded block inputs that are on a GPU at once: in use, on their way to the host and back.
+pub(crate) const INPUTS_ON_GPU: usize = 3;
 
 /// Bytes per value in NF4: a code, and the share of an index per 64 values and a scale per 16,384.
 const NF4_BYTES: f64 = 0.5 + 1.0 / 64.0 + 4.0 / 16_384.0;
@@ -219,6 +225,10 @@ impl DoraActivations {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeptBlocks {
     setting: GradientCheckpointing,
+    /// Whether block inputs leave the GPU.
+    offloads_inputs: bool,
+    /// Bytes of frozen projections that are in host memory instead of GPU memory.
+    weights_on_host: f64,
     n_blocks: usize,
     bytes_per_token: f64,
     /// Bytes of a kept block regardless of the number of tokens.
@@ -247,6 +257,8 @@ pub struct RunShape<'a> {
     pub compute_dtype: ComputeDtype,
     /// How frozen projections are stored.
     pub quantization: Quantization,
+    /// Where a GPU has them.
+    pub frozen_weights: FrozenWeights,
     /// Additional activations for DoRA.
     pub dora_activations: DoraActivations,
 }
@@ -287,11 +299,18 @@ impl KeptBlocks {
             ..
         } = shape;
         let logits = LOSS_ROWS_ON_GPU as f64 * model.vocab_size as f64;
-        let resident = stored_bytes(model, compute_dtype, shape.quantization)
+        let weights = stored_bytes(model, compute_dtype, shape.quantization);
+        let resident = weights - bytes_on_host(shape)
             + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
             + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
             + shape.dora_activations.kept_weights(model);
-        let inputs = F32 * (model.num_hidden_layers * model.hidden_size) as f64;
+        let offloads_inputs =
+            shape.setting == GradientCheckpointing::Mode(CheckpointingMode::Offload);
+        let n_inputs = match offloads_inputs {
+            true => INPUTS_ON_GPU.min(model.num_hidden_layers),
+            false => model.num_hidden_layers,
+        };
+        let inputs = F32 * (n_inputs * model.hidden_size) as f64;
         let steps = linear_steps(model, compute_dtype);
         let budget = Budget {
             bytes: (GPU_SHARE * free_bytes - resident).max(0.0),
@@ -302,12 +321,18 @@ impl KeptBlocks {
                     .and(shape.dora_activations.kept_widths(compute_dtype))
                     .bytes_per_token(model, compute_dtype),
         };
-        Self::within(budget, shape, steps)
+        Self {
+            offloads_inputs,
+            weights_on_host: bytes_on_host(shape),
+            ..Self::within(budget, shape, steps)
+        }
     }
 
     fn within(budget: Budget, shape: RunShape, steps: f64) -> Self {
         Self {
             setting: shape.setting,
+            offloads_inputs: false,
+            weights_on_host: 0.0,
             n_blocks: shape.model.num_hidden_layers,
             bytes_per_token: steps
                 + KEPT
@@ -319,11 +344,21 @@ impl KeptBlocks {
         }
     }
 
+    /// Whether a CUDA GPU keeps block inputs in host memory.
+    pub fn offloads_inputs(&self) -> bool {
+        self.offloads_inputs
+    }
+
+    /// Bytes of frozen projections that are in host memory instead of GPU memory.
+    pub(crate) fn weights_on_host(&self) -> f64 {
+        self.weights_on_host
+    }
+
     /// Number of blocks whose activations a micro-batch of `n_tokens` tokens keeps.
     pub fn count(&self, n_tokens: usize) -> usize {
         match self.setting {
             GradientCheckpointing::Mode(CheckpointingMode::None) => self.n_blocks,
-            GradientCheckpointing::Mode(CheckpointingMode::Full) => 0,
+            GradientCheckpointing::Mode(CheckpointingMode::Full | CheckpointingMode::Offload) => 0,
             GradientCheckpointing::KeepBlocks(n) => n.min(self.n_blocks),
             GradientCheckpointing::Mode(CheckpointingMode::Auto) => {
                 let n_tokens = n_tokens.max(1) as f64;
@@ -347,6 +382,20 @@ pub(crate) fn stored_bytes(
     };
     let plain = model.n_parameters() as f64 - quantised;
     compute_bytes(compute_dtype) * plain + NF4_BYTES * quantised
+}
+
+/// Bytes of frozen projections that a GPU does not have, because they are in host memory.
+fn bytes_on_host(shape: RunShape) -> f64 {
+    let n_blocks = shape.model.num_hidden_layers;
+    if shape.frozen_weights == FrozenWeights::Resident || n_blocks <= BLOCKS_ON_GPU {
+        return 0.0;
+    }
+    let value = match shape.quantization {
+        Quantization::None => compute_bytes(shape.compute_dtype),
+        Quantization::Nf4 => NF4_BYTES,
+    };
+    let share = (n_blocks - BLOCKS_ON_GPU) as f64 / n_blocks as f64;
+    value * n_projection_values(shape.model) * share
 }
 
 /// Number of values of all projections.
@@ -426,6 +475,8 @@ mod tests {
     fn rule(setting: GradientCheckpointing) -> KeptBlocks {
         KeptBlocks {
             setting,
+            offloads_inputs: false,
+            weights_on_host: 0.0,
             n_blocks: 30,
             bytes_per_token: 20e3,
             bytes_per_block: 0.0,
@@ -468,6 +519,7 @@ mod tests {
             n_adapter: 41_943_040,
             compute_dtype: ComputeDtype::Bf16,
             quantization: Quantization::None,
+            frozen_weights: FrozenWeights::Resident,
             dora_activations: DoraActivations::None,
         };
         let n_kept = |gib: f64, n_tokens| {
@@ -480,6 +532,26 @@ mod tests {
         assert!((8..24).contains(&half), "{half}");
         // Shorter micro-batches keep more blocks, longer ones fewer.
         assert!(n_kept(40.0, 4096) > half && half > n_kept(40.0, 12_288));
+        // Weights in host memory leave room for activations on 24 GB.
+        let streamed = RunShape {
+            frozen_weights: FrozenWeights::Host,
+            ..shape
+        };
+        let small = 22.0 * (1u64 << 30) as f64;
+        let streamed = KeptBlocks::on_gpu(small, streamed);
+        assert!(streamed.count(8192) > 0);
+        assert!((13.0e9..13.2e9).contains(&streamed.weights_on_host()));
+        let offloaded = RunShape {
+            setting: GradientCheckpointing::Mode(CheckpointingMode::Offload),
+            ..shape
+        };
+        let [on_gpu, on_cpu] =
+            [KeptBlocks::on_gpu, KeptBlocks::on_cpu].map(|rule| rule(1e12, offloaded));
+        assert_eq!([on_gpu.count(100), on_cpu.count(100)], [0, 0]);
+        assert_eq!(
+            [on_gpu.offloads_inputs(), on_cpu.offloads_inputs()],
+            [true, false]
+        );
         let nf4 = RunShape {
             quantization: Quantization::Nf4,
             ..shape

@@ -145,6 +145,7 @@ impl<'a> Learner<'a> {
                 dropout: rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i)),
                 noise: settings::embedding_noise(&self.config.train, step, i),
                 n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
+                offloads_inputs: self.kept_blocks.offloads_inputs(),
                 chunk_rows: loss_rows(&device),
                 distillation: settings::distillation(&self.config.train),
             };

@@ -139,6 +139,7 @@ impl Training {
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
             quantization: self.base.quantization,
+            frozen_weights: self.base.frozen_weights,
             dora_activations: DoraActivations::from_lora(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))

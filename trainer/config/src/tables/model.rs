@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::settings::settings;
-use crate::enums::{ComputeDtype, Quantization};
+use crate::enums::{ComputeDtype, FrozenWeights, Quantization};
 
 settings! {
     /// The base model.
@@ -46,5 +46,11 @@ settings! {
             "quant_bits; write quantization = \"nf4\""
         ]))]
         pub quantization: Option<Quantization>,
+        /// Where a GPU has the frozen linear layers: "resident" in its memory, or "host" in pinned
+        /// host memory. With "host", two blocks are on the GPU, and each block is copied while the
+        /// one before it is computed. Results have the same bits. Generated tokens wait for the
+        /// copies. Without effect on a CPU.
+        #[schemars(extend("x-on-resume" = "safe"))]
+        pub frozen_weights: FrozenWeights = FrozenWeights::Resident,
     }
 }

@@ -80,7 +80,8 @@ settings! {
         /// Blocks that keep their activations for the backward pass: "full" (none), "none" (all), a
         /// number of blocks, or "auto". "auto" keeps as many blocks as fit. On a GPU, weights and
         /// activations may fill 90 % of the free memory; on a CPU, activations may fill half of the
-        /// free memory, but at most twice the size of the weights.
+        /// free memory, but at most twice the size of the weights. "offload" is "full", and a GPU
+        /// keeps the inputs of the blocks in pinned host memory.
         #[schemars(extend("x-on-resume" = "safe", "x-bool" = ["none", "full"]))]
         #[schemars(extend("x-elsewhere" = {"LLaMA-Factory": "gradient_checkpointing"}))]
         pub gradient_checkpointing: GradientCheckpointing =

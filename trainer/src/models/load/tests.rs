@@ -13,6 +13,16 @@ fn bits(weight: &FrozenWeight) -> Vec<u32> {
     values.iter::<f32>().map(f32::to_bits).collect()
 }
 
+fn load_resident(
+    config: &DecoderConfig,
+    weights: &Weights,
+    dtype: ComputeDtype,
+    stored: Stored<'_>,
+) -> Result<Decoder, LoadError> {
+    let (device, frozen_weights) = (Device::flex(), FrozenWeights::Resident);
+    load(config, weights, dtype, &device, stored, frozen_weights)
+}
+
 /// All matrices of a decoder, with their biases.
 fn matrices(decoder: &Decoder) -> Vec<(Vec<u32>, Option<Vec<f32>>)> {
     let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
@@ -30,7 +40,6 @@ fn matrices(decoder: &Decoder) -> Vec<(Vec<u32>, Option<Vec<f32>>)> {
 #[test]
 fn bf16_loading_equals_conversion_from_f32() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
-    let device = Device::flex();
     // Stacks of three projections and of one; tied and untied heads; biases; linear attention;
     // a GGUF file in which some tensors have a different order; NF4.
     for family in [
@@ -65,7 +74,7 @@ fn bf16_loading_equals_conversion_from_f32() {
                 Stored::AsIs,
                 Stored::Changed(&|_: &str, _: &mut HostTensor| {}),
             ]
-            .map(|stored| load(&config, &weights, ComputeDtype::Bf16, &device, stored))
+            .map(|stored| load_resident(&config, &weights, ComputeDtype::Bf16, stored))
             .map(|decoder| matrices(&decoder.expect("a decoder")));
             assert!(as_bf16 == as_f32, "{}", weights.origin().display());
         }
@@ -91,9 +100,8 @@ const DTYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 fn codes_of_a_folder_are_kept_with_their_values() {
     let (config, weights) = open("../../../checkpoints/tests/fixtures/nf4/model");
     for dtype in DTYPES {
-        let [kept, dense] = [Stored::Nf4, Stored::AsIs].map(|stored| {
-            load(&config, &weights, dtype, &Device::flex(), stored).expect("a decoder")
-        });
+        let [kept, dense] = [Stored::Nf4, Stored::AsIs]
+            .map(|stored| load_resident(&config, &weights, dtype, stored).expect("a decoder"));
         // One of eight stacks has a module that the folder does not quantise.
         assert_eq!([n_quantised(&kept), n_quantised(&dense)], [7, 0]);
         assert!(matrices(&kept) == matrices(&dense), "{dtype:?}");
@@ -105,7 +113,7 @@ fn plain_weights_get_the_codes_of_bitsandbytes() {
     for family in ["llama31", "phi3", "qwen3_5_text"] {
         let (config, weights) = open(family);
         for dtype in DTYPES {
-            let decoder = load_nf4_decoder(&config, &weights, dtype, &Device::flex());
+            let decoder = load_resident(&config, &weights, dtype, Stored::Nf4);
             let decoder = decoder.expect("a decoder");
             assert_eq!(n_quantised(&decoder), 4 * config.num_hidden_layers);
             for (layer, block) in decoder.blocks.iter().enumerate() {
