@@ -337,10 +337,8 @@ impl RandomWeights {
         let blocks = (0..shape.num_hidden_layers).map(block);
         let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
         if self.are_in_host_memory {
-            let weights = blocks.iter().map(|block: &Block| {
-                let stacks = block.stacks.iter();
-                stacks.map(|stack| &stack.weight).collect()
-            });
+            let stacks = blocks.iter().map(|block| block.stacks.iter());
+            let weights = stacks.map(|stacks| stacks.map(|stack| &stack.weight).collect());
             tooltune_kernels::host_memory::stream_blocks(weights);
         }
         Ok(Decoder {
