@@ -1,5 +1,5 @@
 //! Detects CUDA's requirements on this machine: driver, GPUs, NVRTC and its headers, cuBLASLt,
-//! cuDNN.
+//! cuDNN, NCCL.
 //!
 //! Burn's CUDA backend loads each library when it first needs it, in a separate thread, and panics
 //! there if one is missing. These checks therefore run before a device is opened. They use the same
@@ -18,10 +18,11 @@ use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 };
-use cudarc::driver::sys::cuDriverGetVersion;
+use cudarc::driver::sys::{cuDeviceGetPCIBusId, cuDriverGetVersion};
 use cudarc::nvrtc::sys::nvrtcVersion;
 
 use crate::choice_cache;
+use crate::nccl;
 
 pub use crate::cudnn::{
     AttentionLayers, AttentionShape, PlanPrefetch, n_attention_shapes, plan_workspaces,
@@ -40,6 +41,9 @@ pub enum Library {
     /// libcudnn, which computes attention. Without version 9.10 or newer, NVRTC kernels compute it,
     /// several times slower on Hopper.
     Cudnn,
+    /// libnccl, which adds the gradients of several GPUs. Without it, the processes add them on
+    /// their hosts.
+    Nccl,
 }
 
 /// A GPU, as described by its driver.
@@ -76,6 +80,7 @@ impl Library {
     /// elsewhere this is the name only.
     pub fn find(self) -> Option<PathBuf> {
         let (stem, is_open) = match self {
+            Self::Nccl => ("libnccl.so", nccl::is_present()),
             // SAFETY: loading a library runs its initialisers. These four are NVIDIA's and meant to
             // be loaded at run time; `culib` panics only for a library that is not present.
             Self::Driver => ("libcuda.so", unsafe {
@@ -180,6 +185,21 @@ fn query_driver() -> Result<Driver, DriverError> {
         cuda_version: (version / 1000, version % 1000 / 10),
         gpus,
     })
+}
+
+/// The PCI address of a GPU, such as `0000:3b:00.0`; `None` if the driver does not report it. All
+/// instances of a GPU that MIG divides have the same address.
+pub fn pci_address(index: usize) -> Option<String> {
+    Library::Driver.find()?;
+    let mut text = [0; 32];
+    init().ok()?;
+    let handle = device::get(i32::try_from(index).ok()?).ok()?;
+    // SAFETY: `handle` is a device that the driver just returned, and the driver writes at most
+    // this many bytes, including a final zero.
+    let answer = unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, handle) };
+    answer.result().ok()?;
+    let bytes = text.iter().map(|&c| c as u8).take_while(|&c| c != 0);
+    String::from_utf8(bytes.collect()).ok()
 }
 
 fn gpu(index: i32) -> Result<Gpu, DriverError> {

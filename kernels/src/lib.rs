@@ -59,6 +59,8 @@ pub mod lora_linear;
 pub mod masked_argmax;
 mod maybe;
 #[cfg(feature = "cuda")]
+pub mod nccl;
+#[cfg(feature = "cuda")]
 mod on_stream;
 pub mod profile;
 pub mod query_gate;

@@ -5,13 +5,14 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 8] = [
+const NOT_OPERATIONS: [&str; 9] = [
     "cpu",
     "cube",
     "dropout",
     "frozen_weight",
     "gpu",
     "backward_with_gradient",
+    "nccl",
     "profile",
     "recording",
 ];

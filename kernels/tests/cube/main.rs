@@ -7,6 +7,8 @@ mod elementwise;
 mod gated_delta;
 #[path = "../support/numbers.rs"]
 mod numbers;
+#[cfg(feature = "cuda")]
+mod ranks;
 mod recording;
 mod support;
 #[path = "../../../tests/support/test_device.rs"]
