@@ -44,6 +44,22 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     None
 }
 
+/// The PCI address of a GPU, such as `0000:3b:00.0`. `None` for a part of a GPU that MIG divides,
+/// if the driver does not report it, and in a build without CUDA.
+pub fn gpu_address(index: usize) -> Option<String> {
+    #[cfg(feature = "cuda")]
+    {
+        let gpus = gpu::driver().ok()?.gpus;
+        let is_part = gpus.get(index)?.name.contains(" MIG ");
+        gpu::pci_address(index).filter(|_| !is_part)
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = index;
+        None
+    }
+}
+
 /// Threads that compile attention plans for a run. They stop when the value is dropped.
 #[derive(Debug, Default)]
 pub struct PlanPrefetch {

@@ -253,19 +253,34 @@ fn cuda(device: Device) -> Vec<Finding> {
 fn faster_libraries() -> Vec<Finding> {
     use tooltune_kernels::gpu::Library;
     let libraries = [
-        (Library::CublasLt, "cuBLASLt", "matmuls", "cublas"),
-        (Library::Cudnn, "cuDNN", "attention", "cudnn"),
+        (
+            Library::CublasLt,
+            "cuBLASLt",
+            "matmuls will use slower kernels compiled by NVRTC",
+            "cublas",
+        ),
+        (
+            Library::Cudnn,
+            "cuDNN",
+            "attention will use slower kernels compiled by NVRTC",
+            "cudnn",
+        ),
+        (
+            Library::Nccl,
+            "NCCL",
+            "several ranks will add gradients on their hosts",
+            "nccl-cu13",
+        ),
     ];
     libraries
         .into_iter()
-        .map(|(library, subject, work, package)| match library.find() {
+        .map(|(library, subject, effect, package)| match library.find() {
             Some(path) => Finding::good(subject, path.display().to_string()),
             None => Finding::note(
                 subject,
                 format!(
-                    "the library cannot be loaded; {work} will use slower kernels compiled by \
-                     NVRTC: install the Python package nvidia-{package} and set LD_LIBRARY_PATH \
-                     to its folder"
+                    "the library cannot be loaded; {effect}: install the Python package \
+                     nvidia-{package} and set LD_LIBRARY_PATH to its folder"
                 ),
             ),
         })

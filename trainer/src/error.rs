@@ -293,6 +293,9 @@ pub enum Error {
     /// Processes that cannot train together, or of which one was lost.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// NCCL, which adds the gradients of several GPUs, failed.
+    #[error("NCCL: {0}")]
+    Nccl(String),
     /// Variables of a launcher that do not describe a run.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -503,6 +506,7 @@ impl Error {
             | Self::Recording(_)
             | Self::NoDiskSpace { .. }
             | Self::Ranks(_)
+            | Self::Nccl(_)
             | Self::StartRanks(_)
             | Self::Io { .. } => 1,
         }

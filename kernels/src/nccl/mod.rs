@@ -77,6 +77,21 @@ pub(crate) fn is_present() -> bool {
     library::functions().is_ok()
 }
 
+/// Ends the process without its exit handlers: those of CUDA may wait for a collective that never
+/// ends.
+pub fn end_process(status: i32) -> ! {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function has no requirements.
+    unsafe {
+        libc::_exit(status)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        let _ = status;
+        std::process::abort()
+    }
+}
+
 /// "2.27.3" for 22703, "2.8.4" for 2804.
 pub fn version_name(version: i32) -> String {
     let (major, rest) = match version {

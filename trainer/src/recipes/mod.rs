@@ -1,6 +1,7 @@
 //! Training recipes, one plain loop each.
 
 mod attention_plan_prefetch;
+pub mod data_plane;
 mod deal;
 pub mod history;
 pub mod kept_blocks;

@@ -29,6 +29,8 @@ pub(super) enum Order {
     Compare,
     /// Complete prompts of an evaluation.
     Serve,
+    /// End the connections between GPUs, after the last step.
+    Disconnect,
     /// End with this exit status.
     End { exit_code: u8 },
 }
@@ -99,6 +101,9 @@ pub(super) fn compute_step(
         watch(part) && pulse.check().is_ok()
     };
     let contribution = learner.contribute(batch, step, &own, &mut watch)?;
+    if let Some(contribution) = &contribution {
+        learner.data_plane.wait(&contribution.gradient);
+    }
     ranks.check()?;
     let report = Report {
         loss_bits: contribution.as_ref().map(|contribution| {
@@ -119,10 +124,7 @@ pub(super) fn compute_step(
     let gradient = if ranks.world_size() == 1 {
         contribution.gradient.finish::<Error>(flat, None)?
     } else {
-        let mut add_all = |sums: &mut [i64]| Ok(ranks.add_all(sums)?);
-        contribution
-            .gradient
-            .finish::<Error>(flat, Some(&mut add_all))?
+        learner.data_plane.add(contribution.gradient, flat, ranks)?
     };
     Ok(Some((f64::from_bits(loss_bits), gradient)))
 }
@@ -150,7 +152,12 @@ pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), 
     if ranks.world_size() == 1 {
         return Ok(());
     }
+    let shared = learner.data_plane.share(learner.vectors(), ranks)?;
     let mut bytes = learner.optimizer.state.step.to_le_bytes().to_vec();
+    if shared.is_some() {
+        ranks.broadcast(bytes)?;
+        return Ok(());
+    }
     bytes.extend(learner.to_values().iter().flat_map(|x| x.to_le_bytes()));
     ranks.broadcast(bytes)?;
     Ok(())
@@ -158,14 +165,34 @@ pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), 
 
 /// Receives what [`hand_over`] sends.
 pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    let shared = learner.data_plane.share(learner.vectors(), ranks)?;
     let bytes = ranks.broadcast(Vec::new())?;
     let (step, values) = bytes.split_first_chunk().ok_or_else(unreadable)?;
+    if let Some(vectors) = shared {
+        learner.set_vectors(vectors, u64::from_le_bytes(*step));
+        return Ok(());
+    }
     let (values, _) = values.as_chunks::<4>();
     let values: Vec<f32> = values
         .iter()
         .map(|bytes| f32::from_le_bytes(*bytes))
         .collect();
     learner.set_values(&values, u64::from_le_bytes(*step))
+}
+
+/// Ends the connections between the GPUs of all processes.
+///
+/// # Errors
+///
+/// A process was lost, or NCCL fails.
+pub(super) fn disconnect(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    if !learner.data_plane.connects_gpus() {
+        return Ok(());
+    }
+    if ranks.is_leader() {
+        order(ranks, &Order::Disconnect)?;
+    }
+    learner.data_plane.close()
 }
 
 /// Compares the adapters of all processes by a checksum.

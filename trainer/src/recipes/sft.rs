@@ -15,6 +15,7 @@ use tooltune_kernels::{is_cpu, operation};
 use tooltune_ranks::Ranks;
 use tooltune_rows::batches::StepBatch;
 
+use super::data_plane::DataPlane;
 use super::learner::{Learner, no_supervision, row_ids, supervised};
 use super::preparation::{Preparation, Training};
 use super::ranks::{self, Order, Working};
@@ -60,7 +61,7 @@ struct Run<'a> {
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
 /// lists the config's files before `preparation` read them. The other processes of `ranks` run
-/// [`follow`].
+/// [`follow`]; `data_plane` adds the gradients of all.
 ///
 /// # Errors
 ///
@@ -71,10 +72,10 @@ pub fn train(
     start: (&InputTimes, &Resume),
     device: &Device,
     profiled_steps: u64,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, DataPlane),
 ) -> Result<RunSummary, Error> {
     let total_steps = preparation.training.total_steps;
-    let mut run = Run::open(config, preparation, start, device, ranks)?;
+    let mut run = Run::open(config, preparation, start, device, (ranks, data_plane))?;
     let schedule = LearningRateSchedule::for_training(&config.train, total_steps);
     let mut steps = ProfiledSteps::new(run.run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
@@ -98,9 +99,9 @@ pub fn follow(
     config: &Config,
     training: &Training,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, DataPlane),
 ) -> Result<u8, Error> {
-    let (mut learner, _) = Learner::open(config, training, None, device)?;
+    let (mut learner, _) = Learner::open(config, training, None, device, data_plane)?;
     ranks::take_over(&mut learner, ranks)?;
     let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
     let interrupt = Interrupt::begin();
@@ -122,6 +123,7 @@ pub fn follow(
                 let model = (&learner.decoder, &training.base);
                 serve(model, &options, ranks, &|| interrupt.is_set())?;
             }
+            Order::Disconnect => ranks::disconnect(&mut learner, ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
         }
     }
@@ -133,12 +135,12 @@ impl<'a> Run<'a> {
         preparation: &'a Preparation,
         (inputs, resume): (&InputTimes, &Resume),
         device: &Device,
-        ranks: &'a mut Ranks,
+        (ranks, data_plane): (&'a mut Ranks, DataPlane),
     ) -> Result<Self, Error> {
         let training = &preparation.training;
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let (learner, state) = Learner::open(config, training, start.as_ref(), device)?;
+        let (learner, state) = Learner::open(config, training, start.as_ref(), device, data_plane)?;
         ranks::hand_over(&learner, ranks)?;
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         let steps = RunSteps {
@@ -192,7 +194,7 @@ impl<'a> Run<'a> {
             Ok(Some(computed)) => computed,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
-            Err(error @ Error::Ranks(_)) if self.state.step > 0 => {
+            Err(error @ (Error::Ranks(_) | Error::Nccl(_))) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
             Err(error) => return Err(error),
@@ -368,7 +370,8 @@ impl<'a> Run<'a> {
         self.interrupt.as_ref().is_some_and(Interrupt::is_set)
     }
 
-    fn finish(self) -> Result<RunSummary, Error> {
+    fn finish(mut self) -> Result<RunSummary, Error> {
+        ranks::disconnect(&mut self.learner, self.ranks)?;
         let (steps, updates) = (self.state.step, self.state.optimizer_step);
         not_finite::refuse_without_updates(steps, updates, "train.learning_rate")?;
         if let Some(RetrieverRun { state, .. }) = &self.retriever {

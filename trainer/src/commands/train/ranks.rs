@@ -15,6 +15,7 @@ use crate::device;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::out_of_memory::{TRAINING_SETTINGS, catch_out_of_memory};
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::preparation::{Training, prepare_training};
 use crate::recipes::ranks::{self, Working};
 use crate::recipes::sft::follow;
@@ -134,14 +135,14 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
     }
     let gpu = match config.device {
         config::Device::Cpu => None,
-        config::Device::Cuda(index) => {
+        config::Device::Cuda(index) => device::gpu_address(index).or_else(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
             let name = visible
                 .split(',')
                 .nth(index)
                 .filter(|name| !name.is_empty());
             Some(name.map_or(index.to_string(), |name| name.trim().to_owned()))
-        }
+        }),
     };
     let identity = Identity {
         version: version(),
@@ -238,8 +239,9 @@ pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), E
         let training = prepare_training(&config, device)?;
         drop(working);
         compare_inputs(&mut ranks, &training)?;
+        let data_plane = DataPlane::open(&mut ranks, (device, config.device))?;
         catch_out_of_memory(TRAINING_SETTINGS, || {
-            follow(&config, &training, device, &mut ranks)
+            follow(&config, &training, device, (&mut ranks, data_plane))
         })
     })();
     match followed {
