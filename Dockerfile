@@ -11,12 +11,16 @@ RUN scripts/setup-llvm \
     && cargo build --release --locked --features cuda -p tooltune \
     && strip target/release/tooltune
 
-# This image has NVRTC, cuBLASLt, cuDNN and NCCL. The second package holds the CUDA headers, because
-# kernels are compiled when they first run.
+# This image has NVRTC, cuBLASLt, cuDNN and NCCL. Kernels are compiled when they first run, from the CUDA
+# headers in the packages below. The image is not built if the program does not find one of them.
 FROM nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libstdc++6 cuda-cudart-dev-13-0 \
+    && apt-get install -y --no-install-recommends libstdc++6 cuda-cudart-dev-13-0 cuda-crt-13-0 cuda-cccl-13-0 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /source/target/release/tooltune /usr/local/bin/tooltune
+RUN tooltune doctor \
+    && for subject in NVRTC "CUDA headers" kernels cuBLASLt cuDNN NCCL; do \
+        tooltune doctor | grep -q "^ *ok  *$subject " || { echo "not found: $subject" >&2; exit 1; }; \
+    done
 WORKDIR /work
 ENTRYPOINT ["tooltune"]

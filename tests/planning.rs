@@ -70,6 +70,104 @@ fn a_plan_matches_training_and_writes_nothing() {
     }
 }
 
+/// The plan as JSON with these options, in one string.
+fn plan_as_json(workplace: &Workplace, options: &str) -> Value {
+    let arguments = "plan config.toml --format json --device cpu".split(' ');
+    let text = workplace.run(arguments.chain(options.split(' ')));
+    serde_json::from_str(&text.success()).unwrap()
+}
+
+#[test]
+fn a_plan_for_ranks_predicts_waiting_and_communication() {
+    let workplace = Workplace::new();
+    let steps = "--set train.gradient_accumulation_steps=4";
+    for offline in ["", " --offline"] {
+        let plan = |options: &str| plan_as_json(&workplace, &format!("{steps}{offline}{options}"));
+        assert_eq!(plan("")["ranks"], Value::Null);
+        let two = plan(" --ranks 2 --bandwidth 0.5");
+        let n_trained = two["trained_weights"].as_f64().unwrap();
+        // Rank 0 receives and sends one integer of 8 bytes per trained value.
+        assert_eq!(two["ranks"]["bytes_per_step"], 16.0 * n_trained);
+        assert_eq!(
+            two["ranks"]["seconds_per_step"],
+            16.0 * n_trained / (0.5 * 1e9)
+        );
+        assert_eq!(two["ranks"]["is_upper_bound"], !offline.is_empty());
+        let busy = |plan: &Value| plan["ranks"]["busy_share"].as_f64().unwrap();
+        // Rows differ in length, so one of the two ranks waits. With three ranks, one has two of
+        // the four micro-batches.
+        let three = plan(" --ranks 3");
+        if offline.is_empty() {
+            assert!((0.7..0.999).contains(&busy(&two)), "{two}");
+            assert!((0.5..0.95).contains(&busy(&three)), "{three}");
+        } else {
+            assert_eq!((busy(&two), busy(&three)), (1.0, 4.0 / 6.0));
+        }
+        let sums = |plan: &Value| {
+            let phases = plan["memory"]["phases"].as_array().unwrap();
+            let step = phases.iter().find(|phase| phase["name"] == "training step");
+            let mut parts = step.unwrap()["parts"].as_array().unwrap().iter();
+            let sums = parts.find(|part| part["name"] == "exact sums of gradients");
+            sums.map(|part| part["bytes"].as_f64().unwrap())
+        };
+        assert_eq!(sums(&two), Some(8.0 * n_trained));
+        let single = format!("--set train.gradient_accumulation_steps=1{offline}");
+        assert_eq!(sums(&plan_as_json(&workplace, &single)), None);
+    }
+    let text = format!("plan config.toml --device cpu {steps} --ranks 4");
+    let text = workplace.run(text.split(' ')).success();
+    for expected in [
+        "busy ",
+        "communication",
+        "assumed",
+        "4 ranks on one machine need",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+/// Invariant: `plan --ranks` refuses the numbers of ranks that `train --ranks` refuses.
+#[test]
+fn a_plan_refuses_more_ranks_than_micro_batches_as_training_does() {
+    let workplace = Workplace::new();
+    let said = |verb: &str, options: &str| {
+        let arguments = format!("{verb} config.toml --ranks 3{options}");
+        let answer = workplace.run(arguments.split(' '));
+        assert_eq!(answer.status, Some(2), "{verb}: {}", answer.stderr);
+        answer.stderr
+    };
+    let expected = "3 ranks, but a step has train.gradient_accumulation_steps = 1";
+    for text in [
+        said("train", ""),
+        said("plan", ""),
+        said("plan", " --offline"),
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    for (options, expected) in [
+        ("--ranks 1 --bandwidth 0", "--bandwidth is 0"),
+        ("--offline --tflops nan", "--tflops is NaN"),
+    ] {
+        let arguments = format!("plan config.toml {options}");
+        let answer = workplace.run(arguments.split(' '));
+        assert_eq!(answer.status, Some(2), "{}", answer.stdout);
+        assert!(answer.stderr.contains(expected), "{}", answer.stderr);
+    }
+}
+
+#[test]
+fn an_offline_plan_predicts_the_time_of_a_step_from_its_operations() {
+    let workplace = Workplace::new();
+    let plan = |options: &str| plan_as_json(&workplace, &format!("--offline {options}"));
+    assert_eq!(plan("--ranks 1")["step_time"], Value::Null);
+    let fast = plan("--tflops 0.5")["step_time"].clone();
+    let tflop = fast["tflop"].as_f64().unwrap();
+    assert_eq!(fast["seconds"].as_f64().unwrap(), tflop / 0.5);
+    let more = plan("--tflops 0.5 --set train.gradient_accumulation_steps=3");
+    let ratio = more["step_time"]["tflop"].as_f64().unwrap() / tflop;
+    assert!((ratio - 3.0).abs() < 1e-9, "{ratio}");
+}
+
 #[test]
 fn a_plan_refuses_what_training_would_refuse_later() {
     let workplace = Workplace::new();

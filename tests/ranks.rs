@@ -3,7 +3,6 @@
 //!
 //! `TOOLTUNE_KILLS` sets the number of kills, `TOOLTUNE_KILLS_SEED` their moments.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,32 +11,35 @@ use std::time::{Duration, Instant};
 use tooltune_rows::batches::SeededRandom;
 
 use crate::runs::{assert_same_outcome, outcome, signal, train, wait_for_step, workplace_with};
-use crate::support::fixture;
-use crate::workplace::{self, CommandOutput, GOAT_DATA, tiny_model_lora};
+use crate::workplace::{self, CommandOutput};
 
 /// Longer than any command here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-fn train_with_ranks(workplace: &workplace::Workplace, name: &str, ranks: usize) -> Command {
+pub(crate) fn train_with_ranks(
+    workplace: &workplace::Workplace,
+    name: &str,
+    ranks: usize,
+) -> Command {
     let mut command = train(workplace, name);
     command.args(["--ranks", &ranks.to_string()]);
     command
 }
 
-fn finish(workplace: &workplace::Workplace, name: &str, ranks: usize) {
+pub(crate) fn finish(workplace: &workplace::Workplace, name: &str, ranks: usize) {
     let mut command = train_with_ranks(workplace, name, ranks);
     CommandOutput::from_command(&mut command).success();
 }
 
 /// Waits for the end of a command, and returns its exit status and its standard error.
-fn output_of(child: Child) -> (Option<i32>, String) {
+pub(crate) fn output_of(child: Child) -> (Option<i32>, String) {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), stderr)
 }
 
 /// The processes that a process has started.
-fn children_of(parent: &Child) -> Vec<u32> {
+pub(crate) fn children_of(parent: &Child) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", parent.id()));
     let children = tasks.into_iter().flatten().filter_map(|task| {
         let path = task.ok()?.path().join("children");
@@ -49,7 +51,7 @@ fn children_of(parent: &Child) -> Vec<u32> {
 }
 
 /// The rank of a process, from its environment.
-fn rank_of(process: u32) -> Option<usize> {
+pub(crate) fn rank_of(process: u32) -> Option<usize> {
     let variables = std::fs::read(format!("/proc/{process}/environ")).ok()?;
     let variables = String::from_utf8_lossy(&variables).into_owned();
     let rank = variables
@@ -58,69 +60,11 @@ fn rank_of(process: u32) -> Option<usize> {
     rank.parse().ok()
 }
 
-fn send(name: &str, process: u32) {
+pub(crate) fn send(name: &str, process: u32) {
     let sent = Command::new("kill")
         .args([name, &process.to_string()])
         .status();
     assert!(sent.is_ok());
-}
-
-/// The files of all checkpoints, by path.
-fn checkpoint_files(run: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for checkpoint in std::fs::read_dir(run).unwrap() {
-        let checkpoint = checkpoint.unwrap();
-        let name = checkpoint.file_name().into_string().unwrap();
-        if !name.starts_with("checkpoint-") {
-            continue;
-        }
-        for file in std::fs::read_dir(checkpoint.path()).unwrap() {
-            let file = file.unwrap();
-            let path = format!("{name}/{}", file.file_name().display());
-            files.insert(path, std::fs::read(file.path()).unwrap());
-        }
-    }
-    files
-}
-
-/// Invariant: Evaluations within a run give the same predictions with any number of processes.
-#[test]
-fn predictions_are_the_same_for_any_number_of_ranks() {
-    let workplace = workplace_with(4);
-    let rows = "data synth slot --split dev --rows 11 --output more.jsonl";
-    workplace.run(rows.split(' ')).success();
-    let run = |name: &str, ranks: usize, constrained: &str| {
-        let mut command = train_with_ranks(&workplace, name, ranks);
-        command.args(["--set", "train.max_steps=10", "--set", "eval.batch_size=2"]);
-        command.args(["--set", "data.eval=[\"more.jsonl\"]"]);
-        command.args(["--set", "eval.temperature=0.7", "--set", constrained]);
-        CommandOutput::from_command(&mut command).success();
-        checkpoint_files(&workplace.path(name))
-    };
-    for (kind, constrained) in [
-        ("free", "eval.constrained=false"),
-        ("held", "eval.constrained=true"),
-    ] {
-        let expected = run(&format!("{kind}-1"), 1, constrained);
-        let predictions = |name: &&String| name.ends_with("eval.slot.predictions.jsonl");
-        assert!(
-            expected.keys().any(|name| predictions(&name)),
-            "{:?}",
-            expected.keys()
-        );
-        for ranks in [2, 4] {
-            let ours = run(&format!("{kind}-{ranks}"), ranks, constrained);
-            let differing = expected
-                .iter()
-                .find(|(name, bytes)| ours.get(*name) != Some(bytes));
-            // The lock has the time at which the run started.
-            assert!(
-                differing.is_none(),
-                "{kind}, {ranks} ranks: {:?}",
-                differing.map(|d| d.0)
-            );
-        }
-    }
 }
 
 /// Invariant: A run writes the same bytes with any number of processes.
@@ -244,7 +188,7 @@ fn a_signal_to_the_launcher_saves_the_run() {
 }
 
 /// A port below eight free ones.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener
         .local_addr()
@@ -255,7 +199,7 @@ fn free_port() -> u16 {
 }
 
 /// The variables that a launcher sets for a rank of two.
-type Variables = Box<dyn Fn(usize) -> Vec<(&'static str, String)>>;
+pub(crate) type Variables = Box<dyn Fn(usize) -> Vec<(&'static str, String)>>;
 
 /// Runs two ranks with these variables, and returns their exit statuses and errors.
 fn two_ranks(
@@ -273,7 +217,7 @@ fn two_ranks(
 }
 
 /// The variables of torchrun.
-fn torchrun(port: u16) -> Variables {
+pub(crate) fn torchrun(port: u16) -> Variables {
     Box::new(move |rank| {
         vec![
             ("RANK", rank.to_string()),
@@ -412,41 +356,4 @@ fn a_rank_that_hangs_ends_the_run_with_its_name() {
     assert!(status.is_some_and(|status| status != 0), "{stderr}");
     assert!(stderr.contains("rank 1"), "{stderr}");
     assert!(stderr.contains("saved"), "{stderr}");
-}
-
-/// The retriever of a joint run is trained by the first process.
-#[test]
-fn a_joint_run_is_the_same_for_two_ranks() {
-    let workplace = workplace::Workplace::with_rows("4");
-    workplace.generate_trajectories();
-    let config = format!(
-        r#"{lora}{GOAT_DATA}[goat]
-documents = "goat/documents.jsonl"
-[retriever]
-model_name_or_path = "{encoder}"
-train = "trajectories"
-max_steps = 3
-per_device_train_batch_size = 4
-learning_rate = 1e-2
-[train]
-output_dir = "run"
-max_steps = 4
-gradient_accumulation_steps = 2
-logging_steps = 1
-"#,
-        lora = tiny_model_lora(),
-        encoder = fixture("retriever/model").display(),
-    );
-    workplace.write("config.toml", config);
-    for (name, ranks) in [("alone", 1), ("two", 2)] {
-        finish(&workplace, name, ranks);
-    }
-    for file in [
-        "metrics.jsonl",
-        "checkpoint-000004/adapter_model.safetensors",
-        "checkpoint-000004/optimizer.safetensors",
-    ] {
-        let read = |name: &str| std::fs::read(workplace.path(name).join(file)).unwrap();
-        assert!(read("alone") == read("two"), "{file}");
-    }
 }

@@ -39,7 +39,7 @@ fn shape(model: &str) -> std::path::PathBuf {
 }
 
 /// Recipe, model and the published number of parameters.
-const RECIPES: [(&str, &str, u64); 8] = [
+const RECIPES: [(&str, &str, u64); 9] = [
     ("goat-llama3-8b.toml", "llama-3-8b-instruct", 8_030_261_248),
     ("goat-llama2-7b.toml", "llama-2-7b-chat", 6_738_415_616),
     ("goat-llama2-13b.toml", "llama-2-13b-chat", 13_015_864_320),
@@ -60,6 +60,7 @@ const RECIPES: [(&str, &str, u64); 8] = [
         "mistral-7b-instruct-v0.2",
         7_241_732_096,
     ),
+    ("mlperf-llama2-70b-lora.toml", "llama-2-70b", 68_976_648_192),
 ];
 
 #[test]
@@ -69,10 +70,17 @@ fn every_recipe_is_planned_with_only_the_shape_of_its_model() {
         let text = folder.plan(recipe, &[]).success();
         let plan: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
         assert_eq!(plan["weights"], n_weights, "{recipe}");
-        assert_eq!(
-            plan["steps"],
-            Value::Null,
-            "{recipe}: epochs over an unknown number of rows"
+        let path = root().join("configs").join(recipe);
+        let config = LoadedConfig::load(&path, &[]).unwrap().config;
+        // Epochs are over an unknown number of rows.
+        let steps = match config.train.length() {
+            RunLength::Steps(steps) => Value::from(steps),
+            RunLength::Epochs(_) => Value::Null,
+        };
+        assert_eq!(plan["steps"], steps, "{recipe}");
+        assert!(
+            plan["step_time"]["seconds"].as_f64() > Some(0.0),
+            "{recipe}"
         );
         assert_eq!(plan["compute_dtype"], "bf16", "{recipe}");
         // Adapter and optimizer state, in f32.
@@ -136,6 +144,26 @@ fn goat_recipes_have_the_settings_of_the_paper() {
         );
         assert_eq!(config.train.length(), RunLength::Epochs(3.0), "{name}");
     }
+}
+
+/// The reference of mlcommons/training, llama2_70b_lora, at commit aa344c7f.
+#[test]
+fn the_mlperf_recipe_has_the_settings_of_the_reference() {
+    let recipes = recipes_of("mlperf");
+    let [(_, config)] = &recipes[..] else {
+        panic!("{} recipes", recipes.len());
+    };
+    let (lora, train) = (&config.lora, &config.train);
+    let lora_settings = (lora.r, lora.lora_alpha, lora.lora_dropout);
+    assert_eq!(lora_settings, (16, 32.0, 0.1));
+    let batch = train.per_device_train_batch_size * train.gradient_accumulation_steps;
+    assert_eq!((batch, config.data.max_length), (8, 8192));
+    assert_eq!(train.length(), RunLength::Steps(1024));
+    let rates = (train.learning_rate, train.weight_decay, train.warmup_ratio);
+    assert_eq!(rates, (4e-4, 1e-4, Some(0.0)));
+    assert_eq!((train.max_grad_norm, train.seed), (0.3, 1234));
+    // Eight sequences per step, an evaluation every 384 sequences.
+    assert_eq!(config.eval.eval_steps, 384 / 8);
 }
 
 /// SLOT, Table 4. Temperature 0 selects the most likely token, whatever top-p and top-k are.

@@ -60,6 +60,7 @@ pub mod masked_argmax;
 mod maybe;
 #[cfg(feature = "cuda")]
 pub mod nccl;
+pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;
 pub mod profile;

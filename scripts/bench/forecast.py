@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import forecast_evaluation
+import forecast_many
 import forecast_rates as rates
 from forecast_rates import ATTENTION, CLASSES, ELEMENTWISE, GPUS, HEAD, LORA, PRODUCTS
 from forecast_work import ATTENTION_PASSES, Shape, attention_flops, kernel_of, kind_of, maps_of, passes_of, product_of, product_work, read_shape, speed, total, works
@@ -308,6 +309,8 @@ def page(table: dict, measured: list) -> list:
         *at_other_rates(table),
         "",
         *forecast_evaluation.section(table),
+        "",
+        *forecast_many.section(table),
         "",
         "## Compared with measurements",
         "",

@@ -78,6 +78,7 @@ TEST_MODULES = [
     "faults",
     "first_hour",
     "row_files",
+    "quantised",
 ]
 PARITY_TEST = "bf16_losses_of_twenty_steps_stay_near_f32_losses"
 # Maximum difference between a bf16 loss and the f32 loss, in percent. The test itself allows more for a single step,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, Role};
 use tooltune::models::minilm::{EmbeddingHead, ParameterLayout, Sentence};
 use tooltune::optim::{Optimizer, StepOutcome};
-use tooltune::retriever::{Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};
+use tooltune::retriever::{Alone, Direction, Encoder, InfoNce, RetrieverLora, Sentences, Trained};
 use tooltune_agents::pairs::{BatchRow, PairBatch, PairSet};
 use tooltune_kernels::{AdamW, ComputeDtype};
 
@@ -149,7 +149,14 @@ fn losses_and_gradients_agree_with_sentence_transformers() {
         };
         for &size in mini_batches {
             let pass = encoder
-                .gradient(&flat, &ours.sentences(), &ours.batch, &ours.loss, size)
+                .gradient(
+                    &flat,
+                    &ours.sentences(),
+                    &ours.batch,
+                    &ours.loss,
+                    size,
+                    &mut Alone,
+                )
                 .unwrap();
             let loss = expected[name]["loss"].as_f64().unwrap();
             let bound = Quantity::StepLoss.bound();
@@ -224,7 +231,7 @@ fn mini_batches_of_eight_equal_one_batch_of_sixty_four() {
     };
     let [full, parts] = [usize::MAX, 8].map(|size| {
         encoder
-            .gradient(&flat, &sentences, &batch, &loss, size)
+            .gradient(&flat, &sentences, &batch, &loss, size, &mut Alone)
             .unwrap()
     });
     let off = (full.loss - parts.loss).abs() / (1.0 + full.loss);
@@ -250,7 +257,14 @@ fn lora_factors_have_the_gradient_of_their_matrices() {
     let case = Case::new(&json("retriever/cases.json")["cases"][0]);
     let run = |flat: &Tensor<1>| {
         encoder
-            .gradient(flat, &case.sentences(), &case.batch, &case.loss, usize::MAX)
+            .gradient(
+                flat,
+                &case.sentences(),
+                &case.batch,
+                &case.loss,
+                usize::MAX,
+                &mut Alone,
+            )
             .unwrap()
     };
     // B is initially 0, which would make A's gradient 0.
@@ -348,7 +362,7 @@ fn gradients_of_minilm_agree_with_sentence_transformers() {
     for dtype in [ComputeDtype::F32, ComputeDtype::Bf16] {
         let (_, encoder, flat) = open(&model("all-minilm-l6-v2"), dtype);
         let pass = encoder
-            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX)
+            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX, &mut Alone)
             .unwrap();
         let loss = case.record["loss"].as_f64().unwrap();
         let bound = Quantity::StepLoss.bound_in(dtype.dtype());
@@ -412,7 +426,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         let pairs: Vec<usize> = (first..first + pairs_per_step).map(|i| i % n).collect();
         let (sentences, batch) = case.batch(&pairs);
         let pass = encoder
-            .gradient(&flat, &sentences, &batch, &LOSS, 5)
+            .gradient(&flat, &sentences, &batch, &LOSS, 5, &mut Alone)
             .unwrap();
         let loss = step["loss"].as_f64().unwrap();
         assert!(
@@ -428,7 +442,7 @@ fn five_steps_of_minilm_agree_with_pytorch() {
         assert!((grad_norm / expected - 1.0).abs() < Quantity::StepNorm.bound());
         let (sentences, batch) = case.batch(&all);
         let after = encoder
-            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX)
+            .gradient(&flat, &sentences, &batch, &LOSS, usize::MAX, &mut Alone)
             .unwrap();
         let expected = step["loss_of_all_after"].as_f64().unwrap();
         assert!((after.loss - expected).abs() < Quantity::StepLoss.bound());

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tooltune::encoder::documents::scores;
 use tooltune::encoder::{EncoderFiles, EncoderOptions, MiniLmEncoder, Role, TextIds};
 use tooltune::optim::Optimizer;
-use tooltune::retriever::{Direction, Encoder, InfoNce, Sentences};
+use tooltune::retriever::{Alone, Direction, Encoder, InfoNce, Sentences};
 use tooltune_checkpoints::sentence_transformers::save_sentence_transformer;
 use tooltune_kernels::{AdamW, ComputeDtype};
 
@@ -104,7 +104,7 @@ fn every_kind_of_encoder_embeds_as_in_sentence_transformers() {
         let (files, encoder) = opened;
         let [queries, documents] = [(Role::Query, "queries"), (Role::Document, "documents")]
             .map(|(role, key)| files.token_ids(role, &texts(&record[key])).unwrap())
-            .map(|ids| encoder.comparison_embeddings(&ids));
+            .map(|ids| encoder.comparison_embeddings(&ids, &mut Alone).unwrap());
         for (query, expected) in queries.iter().zip(vectors(&case["similarities"])) {
             let ours: Vec<f32> = scores(&documents, query)
                 .iter()
@@ -196,7 +196,7 @@ fn losses_gradients_and_steps_of_every_kind_agree_with_sentence_transformers() {
         };
         let gradient_of = |flat: &Tensor<1>, size| {
             encoder
-                .gradient(flat, &sentences, &batch, &loss, size)
+                .gradient(flat, &sentences, &batch, &loss, size, &mut Alone)
                 .unwrap()
         };
         let mut flat = files.parameters(folder.path(), &test_device()).unwrap();

@@ -32,11 +32,13 @@ use tooltune::models::decoder::{Block, BranchNormWeights, TrainedMatrices};
 use tooltune::models::families::BranchNorms;
 use tooltune::models::layers::Mixer;
 use tooltune::models::linear_attention::LinearShape;
-use tooltune::models::load::{has_bias, head_norm_spans, projection_features};
+use tooltune::models::load::{Quantization, has_bias, head_norm_spans, projection_features};
+use tooltune::models::nf4::nf4_matrix;
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, Optimizer, StepOutcome, backward};
 use tooltune::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
+use tooltune_checkpoints::weights::{FloatDtype, HostTensor, Nf4Tensor};
 use tooltune_kernels::{
     AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
 };
@@ -56,6 +58,9 @@ struct Arguments {
     /// Dtype of frozen weights and activations: auto, f32 or bf16.
     #[arg(long, default_value = "auto")]
     dtype: String,
+    /// How linear layers are stored: none or nf4.
+    #[arg(long, default_value = "none")]
+    quantization: String,
     /// Documents per step, packed without cross-attention.
     #[arg(long, default_value_t = 2)]
     documents: usize,
@@ -117,6 +122,11 @@ fn run() -> Result<Value, Failure> {
         other => return Err(format!("--dtype {other}: expected auto, f32 or bf16").into()),
     };
 
+    let quantization = match arguments.quantization.as_str() {
+        "none" => Quantization::None,
+        "nf4" => Quantization::Nf4,
+        other => return Err(format!("--quantization {other}: expected none or nf4").into()),
+    };
     let batch = random_batch(&arguments, shape.vocab_size)?;
     let slots = every_linear_layer(&arguments).slots(&shape)?;
     let run = RunShape {
@@ -124,10 +134,14 @@ fn run() -> Result<Value, Failure> {
         model: &shape,
         n_adapter: slots.iter().map(|slot| slot.len()).sum(),
         compute_dtype: dtype,
+        quantization,
         dora_activations: DoraActivations::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
-    let mut decoder = RandomWeights::new(arguments.seed, dtype, &device).decoder(&shape);
+    let weights = RandomWeights::new(arguments.seed, dtype, quantization, &device);
+    let mut decoder = weights.decoder(&shape);
+    let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
+    let stack_bytes: usize = stacks.map(|stack| stack.weight.bytes()).sum();
     let mut adapters = Adapters::new(slots, arguments.seed, &device);
     let job = Job {
         arguments: &arguments,
@@ -148,6 +162,8 @@ fn run() -> Result<Value, Failure> {
         "shape": arguments.shape.file_stem().map(|stem| stem.to_string_lossy()),
         "device": name.to_string(),
         "dtype": format!("{dtype:?}").to_lowercase(),
+        "quantization": quantization.as_str(),
+        "stack_bytes": stack_bytes,
         "tokens": batch.n_tokens(),
         "documents": arguments.documents,
         "parameters": shape.n_parameters(),
@@ -167,13 +183,14 @@ fn run() -> Result<Value, Failure> {
 struct RandomWeights {
     table: Vec<f32>,
     dtype: ComputeDtype,
+    quantization: Quantization,
     device: Device,
 }
 
 impl RandomWeights {
     /// Values are repeated from one table, because billions of draws would take minutes. The table
     /// length is a prime, so no two rows of a weight are equal.
-    fn new(seed: u64, dtype: ComputeDtype, device: &Device) -> Self {
+    fn new(seed: u64, dtype: ComputeDtype, quantization: Quantization, device: &Device) -> Self {
         const LENGTH: usize = 1_048_573;
         let mut random = SeededRandom::new(seed, 2);
         let half_width = 0.02 * 3f64.sqrt();
@@ -181,18 +198,41 @@ impl RandomWeights {
         Self {
             table: table.collect(),
             dtype,
+            quantization,
             device: device.clone(),
         }
     }
 
     fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
+        FrozenWeight::new(self.values(shape), shape, self.dtype, &self.device)
+    }
+
+    /// The weight of a stack of linear layers.
+    fn stack(&self, shape: [usize; 2]) -> FrozenWeight {
+        if self.quantization == Quantization::None {
+            return self.weight(shape);
+        }
+        let weight = HostTensor {
+            shape: shape.into(),
+            values: self.values(shape),
+        };
+        let dtype = match self.dtype {
+            ComputeDtype::F32 => FloatDtype::F32,
+            ComputeDtype::Bf16 => FloatDtype::BF16,
+        };
+        let codes = Nf4Tensor::quantise(&weight, dtype, true).expect("finite values");
+        let codes = vec![nf4_matrix(codes)];
+        FrozenWeight::from_nf4(codes, shape, self.dtype, &self.device).expect("whole codes")
+    }
+
+    fn values(&self, shape: [usize; 2]) -> Vec<f32> {
         let n = shape[0] * shape[1];
         let mut values = Vec::with_capacity(n);
         while values.len() < n {
             let remaining = n - values.len();
             values.extend_from_slice(&self.table[..remaining.min(self.table.len())]);
         }
-        FrozenWeight::new(values, shape, self.dtype, &self.device)
+        values
     }
 
     /// Linear attention whose state decays over some hundred tokens.
@@ -242,7 +282,7 @@ impl RandomWeights {
                 let out_features: Vec<usize> = stack.map(|i| features(i).1).collect();
                 let outputs = out_features.iter().sum();
                 StackedLinear {
-                    weight: self.weight([outputs, in_features]),
+                    weight: self.stack([outputs, in_features]),
                     bias: biased.then(|| Tensor::zeros([outputs], &self.device)),
                     out_features: out_features.into(),
                     adapter: None,

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
-use tooltune_kernels::ComputeDtype;
+use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
 use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
+use crate::models::load::Quantization;
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -31,6 +32,8 @@ pub struct BaseModel {
     pub template: ChatTemplate,
     /// Tokens that end a turn.
     pub stop_ids: Vec<u32>,
+    /// How [`Self::decoder`] stores frozen projections.
+    pub quantization: Quantization,
 }
 
 impl BaseModel {
@@ -50,6 +53,7 @@ impl BaseModel {
         let template = template.map_err(|error| Error::Usage(error.to_string()))?;
         let template = template.with_served_system(config.data.system.clone());
         Ok(Self {
+            quantization: settings::quantization(config, base.files.weights.n_nf4() > 0),
             template: match config.data.template_date {
                 Some(date) => template.with_date(date),
                 None => template,
@@ -58,7 +62,7 @@ impl BaseModel {
         })
     }
 
-    /// Opens a model. Reads headers and text files but no weights.
+    /// Opens a model without quantisation in memory. Reads headers and text files but no weights.
     ///
     /// `chat_template`, a file or the name of a built-in template, replaces the model's own.
     ///
@@ -92,7 +96,17 @@ impl BaseModel {
             tokenizer,
             template,
             stop_ids,
+            quantization: Quantization::None,
         })
+    }
+
+    /// The same model with projections in the compute dtype.
+    #[must_use]
+    pub fn without_quantization(self) -> Self {
+        Self {
+            quantization: Quantization::None,
+            ..self
+        }
     }
 
     /// Reads only the config of a model. For a folder, only `config.json` is opened.
@@ -132,12 +146,21 @@ impl BaseModel {
     ///
     /// A file cannot be read.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
-        Ok(load::load_decoder(
-            &self.config,
-            &self.files.weights,
-            compute_dtype,
-            device,
-        )?)
+        let load = match self.quantization {
+            Quantization::None => load::load_decoder,
+            Quantization::Nf4 => {
+                if compute_dtype == ComputeDtype::F32 && !is_cpu(device) {
+                    tracing::warn!(
+                        "{}: the projections are dequantised, because products in f32 on a GPU need \
+                         all values; set model.compute_dtype = \"bf16\" to store 4 bits",
+                        self.path.display()
+                    );
+                }
+                load::load_nf4_decoder
+            }
+        };
+        let weights = &self.files.weights;
+        Ok(load(&self.config, weights, compute_dtype, device)?)
     }
 
     /// Like [`Self::decoder`], but for PiSSA adapters the base weights are the residual, without

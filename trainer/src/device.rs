@@ -128,10 +128,30 @@ fn open_cuda(index: usize) -> Result<Device, Error> {
         need.status
             .map_err(|problem| refusal(index, &problem, need.fix))?;
     }
+    warn_of_slower_kernels();
     if let Some(folder) = cache_folder() {
         gpu::cache_kernels_in(&folder.join("kernels"));
     }
     Ok(Device::cuda(index))
+}
+
+/// Warns once if a library is missing that this run would be faster with. A library that the user
+/// switched off is not missing.
+#[cfg(feature = "cuda")]
+fn warn_of_slower_kernels() {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    WARNED.call_once(|| {
+        for library in optional_libraries() {
+            if let (Err(problem), Some(switch)) = (library.status, library.switch)
+                && std::env::var(switch).as_deref() != Ok("0")
+            {
+                tracing::warn!("{}: {problem}", library.subject);
+            }
+        }
+        if let Some(problem) = newer_compiler() {
+            tracing::warn!("NVRTC: {problem}");
+        }
+    });
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -180,25 +200,147 @@ pub fn cuda_needs(index: usize) -> Vec<Need> {
         status: describe_gpus(&driver.gpus, index),
         fix: "use the index of a listed GPU; CUDA_VISIBLE_DEVICES may hide others",
     }));
-    let nvrtc = gpu::Library::Nvrtc.find();
     needs.push(Need {
         subject: "NVRTC",
-        status: nvrtc
-            .map(|path| path.display().to_string())
+        status: describe_library(gpu::Library::Nvrtc)
             .ok_or("libnvrtc.so, the CUDA kernel compiler, cannot be loaded".to_owned()),
-        fix: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its \
-               folder to LD_LIBRARY_PATH (`scripts/gpu/environment` finds both)",
+        fix: "install the Python package nvidia-cuda-nvrtc into the environment of tooltune, or the \
+              CUDA toolkit",
     });
     needs.push(Need {
         subject: "CUDA headers",
         status: gpu::headers()
-            .map(|folder| folder.display().to_string())
+            .map(|headers| describe_headers(&headers))
             .ok_or("the CUDA headers (cuda_fp16.h and others) are missing".to_owned()),
-        fix: "install the CUDA toolkit or the Python packages nvidia-cuda-runtime and \
-              nvidia-cuda-crt, and set CUDA_PATH to the folder above `include` \
-              (`scripts/gpu/environment` finds both)",
+        fix: "install the Python packages nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl \
+              into the environment of tooltune, or the CUDA toolkit, or set CUDA_PATH to the folder \
+              above `include`",
     });
     needs
+}
+
+/// "13.0, /folder/libnvrtc.so.13"; `None` if the library cannot be loaded.
+#[cfg(feature = "cuda")]
+fn describe_library(library: gpu::Library) -> Option<String> {
+    let path = library.find()?;
+    let version = library.version().unwrap_or("unknown version".to_owned());
+    Some(format!("{version}, {}", path.display()))
+}
+
+#[cfg(feature = "cuda")]
+fn describe_headers(headers: &tooltune_kernels::nvidia::Headers) -> String {
+    let version = match headers.version {
+        Some((major, minor)) => format!("{major}.{minor}"),
+        None => "unknown version".to_owned(),
+    };
+    format!("{version}, {}", headers.toolkit.join("include").display())
+}
+
+/// Sets the path of the CUDA headers for Burn's backend. Call it before the program has other
+/// threads that run.
+pub fn locate_cuda_headers() {
+    #[cfg(feature = "cuda")]
+    gpu::set_cuda_path();
+}
+
+/// A library that CUDA runs are faster with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionalLibrary {
+    /// Name of the library.
+    pub subject: &'static str,
+    /// Its version and path, or what is missing, the effect, and how to install it.
+    pub status: Result<String, String>,
+    /// The environment variable that switches the library off for every run, if it is used by
+    /// every run.
+    pub switch: Option<&'static str>,
+}
+
+/// Looks for all optional libraries; none in a build without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub fn optional_libraries() -> Vec<OptionalLibrary> {
+    Vec::new()
+}
+
+/// Looks for all optional libraries; none in a build without CUDA.
+#[cfg(feature = "cuda")]
+pub fn optional_libraries() -> Vec<OptionalLibrary> {
+    use gpu::Library;
+    let slower = "matmuls use kernels that are several times slower";
+    let on_hosts = "the hosts of several GPUs add gradients";
+    let attention = "attention uses slower kernels";
+    let install = |effect: &str, package: &str| {
+        format!(
+            "not found: {effect}; install the Python package {package} into the environment of \
+             tooltune"
+        )
+    };
+    let recent = |found: String| match gpu::is_cudnn_recent() {
+        true => Ok(found),
+        false => Err(format!(
+            "{found}: older than {}, {attention}; install a newer nvidia-cudnn-cu13",
+            gpu::OLDEST_CUDNN
+        )),
+    };
+    vec![
+        OptionalLibrary {
+            subject: "cuBLASLt",
+            status: describe_library(Library::CublasLt).ok_or(install(slower, "nvidia-cublas")),
+            switch: Some("TOOLTUNE_CUBLASLT"),
+        },
+        OptionalLibrary {
+            subject: "cuDNN",
+            status: describe_library(Library::Cudnn)
+                .ok_or(install(attention, "nvidia-cudnn-cu13"))
+                .and_then(recent),
+            switch: Some("TOOLTUNE_CUDNN"),
+        },
+        OptionalLibrary {
+            subject: "NCCL",
+            status: describe_library(Library::Nccl).ok_or(install(on_hosts, "nvidia-nccl-cu13")),
+            switch: None,
+        },
+    ]
+}
+
+/// The problem of a compiler that is newer than the driver; `None` if it is not, or if there is no
+/// compiler or no driver.
+#[cfg(feature = "cuda")]
+fn newer_compiler() -> Option<String> {
+    let driver = gpu::driver().ok()?.cuda_version;
+    describe_newer_compiler(gpu::compiler_version()?, driver)
+}
+
+#[cfg(feature = "cuda")]
+fn describe_newer_compiler(compiler: (u32, u32), driver: (i32, i32)) -> Option<String> {
+    let [major, minor] = [driver.0, driver.1].map(|number| u32::try_from(number).unwrap_or(0));
+    (compiler > (major, minor)).then(|| {
+        format!(
+            "version {}.{} is newer than the driver (CUDA {major}.{minor}), which may refuse its \
+             kernels; install nvidia-cuda-nvrtc, -runtime, -crt and -cccl {major}.{minor}, or a \
+             newer driver",
+            compiler.0, compiler.1
+        )
+    })
+}
+
+/// Compiles a small kernel, to check NVRTC and its headers; `None` in a build without CUDA, or if
+/// one of them is missing.
+pub fn check_compiler() -> Option<Result<String, String>> {
+    #[cfg(feature = "cuda")]
+    return compiled_kernel();
+    #[cfg(not(feature = "cuda"))]
+    None
+}
+
+#[cfg(feature = "cuda")]
+fn compiled_kernel() -> Option<Result<String, String>> {
+    gpu::compiler_version()?;
+    gpu::headers()?;
+    let compiled = gpu::check_compiler().map(|()| match newer_compiler() {
+        None => "a kernel compiles".to_owned(),
+        Some(problem) => format!("a kernel compiles, but NVRTC {problem}"),
+    });
+    Some(compiled)
 }
 
 #[cfg(feature = "cuda")]
@@ -326,5 +468,15 @@ mod cuda_tests {
             Err(format!("no GPU has index 1; available: {line}"))
         );
         assert!(describe_gpus(&[], 0).is_err());
+    }
+
+    #[test]
+    fn only_a_compiler_newer_than_the_driver_is_a_problem() {
+        for compiler in [(12, 9), (13, 0)] {
+            assert_eq!(describe_newer_compiler(compiler, (13, 0)), None);
+        }
+        let problem = describe_newer_compiler((13, 2), (13, 0)).expect("newer");
+        assert!(problem.starts_with("version 13.2 is newer"), "{problem}");
+        assert!(describe_newer_compiler((13, 0), (12, 9)).is_some());
     }
 }

@@ -175,7 +175,7 @@ fn memory(run: Option<&Run>) -> Finding {
     let Some((config, Ok(model))) = run else {
         return Finding::good("memory", detail);
     };
-    let Some(weights) = crate::plan::base_weights(config, &model.config) else {
+    let Some(weights) = crate::plan::base_weights(config, model) else {
         return Finding::good("memory", detail);
     };
     let detail = format!("{detail}; the base weights need {}", size(weights));
@@ -213,6 +213,15 @@ fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }
 
+/// Bytes that each process of a run adds to those of the others per step: 64 bits per trained value.
+/// `None` without a readable model.
+pub fn gradient_bytes(config: &Config) -> Option<u64> {
+    config.model.as_ref()?;
+    let model = open_model(config).ok()?;
+    let n_values = config.lora.n_parameters(&model.config).ok()?;
+    Some(8 * n_values as u64)
+}
+
 fn write_access(dir: &Path) -> Finding {
     match check_writable(dir) {
         Ok(dir) => Finding::good("write access", format!("{}: writable", dir.display())),
@@ -244,52 +253,24 @@ fn cuda(device: Device) -> Vec<Finding> {
             }
         })
         .collect();
-    findings.extend(faster_libraries());
+    findings.extend(device::check_compiler().map(|compiled| match compiled {
+        Ok(detail) => Finding::good("kernels", detail),
+        Err(problem) if is_wanted => Finding::bad(
+            "kernels",
+            format!("NVRTC cannot compile a kernel: {problem}"),
+            "install NVRTC and the CUDA headers with the same version, or use --device cpu",
+        ),
+        Err(problem) => Finding::note(
+            "kernels",
+            format!("NVRTC cannot compile a kernel: {problem}; not needed on the CPU"),
+        ),
+    }));
+    let libraries = device::optional_libraries().into_iter();
+    findings.extend(libraries.map(|library| match library.status {
+        Ok(detail) => Finding::good(library.subject, detail),
+        Err(problem) => Finding::note(library.subject, problem),
+    }));
     findings
-}
-
-/// Checks for optional libraries, which are faster than the kernels compiled by NVRTC.
-#[cfg(feature = "cuda")]
-fn faster_libraries() -> Vec<Finding> {
-    use tooltune_kernels::gpu::Library;
-    let libraries = [
-        (
-            Library::CublasLt,
-            "cuBLASLt",
-            "matmuls will use slower kernels compiled by NVRTC",
-            "cublas",
-        ),
-        (
-            Library::Cudnn,
-            "cuDNN",
-            "attention will use slower kernels compiled by NVRTC",
-            "cudnn",
-        ),
-        (
-            Library::Nccl,
-            "NCCL",
-            "several ranks will add gradients on their hosts",
-            "nccl-cu13",
-        ),
-    ];
-    libraries
-        .into_iter()
-        .map(|(library, subject, effect, package)| match library.find() {
-            Some(path) => Finding::good(subject, path.display().to_string()),
-            None => Finding::note(
-                subject,
-                format!(
-                    "the library cannot be loaded; {effect}: install the Python package \
-                     nvidia-{package} and set LD_LIBRARY_PATH to its folder"
-                ),
-            ),
-        })
-        .collect()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn faster_libraries() -> Vec<Finding> {
-    Vec::new()
 }
 
 /// Reports where the hub token is set, but never its value.

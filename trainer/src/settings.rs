@@ -16,6 +16,7 @@ use tooltune_template::ChatTemplate;
 
 use crate::config::{self, Config, fetch_hint};
 use crate::error::Error;
+use crate::models::load::Quantization;
 use crate::models::minilm::EmbeddingHead;
 use crate::optim::EmbeddingNoise;
 use crate::retriever::{Direction, InfoNce};
@@ -90,6 +91,19 @@ fn unknown_name(setting: &str, path: &Path, names: &[&str]) -> Error {
         path.display(),
         names.join(", ")
     ))
+}
+
+/// How frozen projections are stored; `is_quantised` means that bitsandbytes quantised the model's
+/// folder. Without the setting, the codes of such a folder are kept, except with PiSSA, which
+/// changes the weights.
+pub fn quantization(config: &Config, is_quantised: bool) -> Quantization {
+    let set = config.model.as_ref().and_then(|model| model.quantization);
+    match set {
+        Some(config::Quantization::Nf4) => Quantization::Nf4,
+        Some(config::Quantization::None) => Quantization::None,
+        None if is_quantised && config.lora.init_weights.is_none() => Quantization::Nf4,
+        None => Quantization::None,
+    }
 }
 
 /// Options for flattening row schemas, if enabled.

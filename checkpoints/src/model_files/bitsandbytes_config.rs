@@ -12,8 +12,8 @@ const KEY: &str = "quantization_config";
 const FIX: &str = "use the model before quantisation, or one that is quantised with load_in_4bit and \
      bnb_4bit_quant_type = \"nf4\"";
 
-/// Removes a `quantization_config` that describes NF4 weights of bitsandbytes, which are read as
-/// their dequantised values. Returns whether there was one. Configs of other programs remain.
+/// Removes a `quantization_config` that describes NF4 weights of bitsandbytes, which are read with
+/// their values. Returns whether there was one. Configs of other programs remain.
 ///
 /// # Source
 ///
@@ -100,8 +100,8 @@ pub(super) fn remark(weights: &Weights) -> Option<String> {
     let n = weights.n_nf4();
     (n > 0).then(|| {
         format!(
-            "{n} tensors are quantised (bitsandbytes NF4); their dequantised values are used, and \
-             exports of the whole model contain these without quantization_config"
+            "{n} tensors are quantised (bitsandbytes NF4); exports of the whole model contain their \
+             dequantised values, without quantization_config"
         )
     })
 }

@@ -92,7 +92,9 @@ pub(super) fn config(path: &Path) -> Result<Map<String, Value>, CheckpointError>
 }
 
 /// As [`config`], and whether there was a `quantization_config` of NF4 weights.
-fn config_without_nf4(path: &Path) -> Result<(Map<String, Value>, bool), CheckpointError> {
+pub(super) fn config_without_nf4(
+    path: &Path,
+) -> Result<(Map<String, Value>, bool), CheckpointError> {
     let mut config = object(path)?;
     if let Some(text) = text_part::language_model_config(&config) {
         config = text;

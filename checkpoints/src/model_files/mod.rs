@@ -197,6 +197,20 @@ impl ModelFiles {
         }
         Ok(Self::open(path)?.config)
     }
+
+    /// Whether the `config.json` of a directory describes NF4 weights of bitsandbytes; false without
+    /// such a file.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Self::read_config`].
+    pub fn describes_nf4(path: &Path) -> Result<bool, CheckpointError> {
+        let file = path.join("config.json");
+        if !regular_file::is_there(&file)? {
+            return Ok(false);
+        }
+        hugging_face::config_without_nf4(&file).map(|(_, is_nf4)| is_nf4)
+    }
 }
 
 /// The content of a `tokenizer.json` with BPE dropout (`model.dropout`, random tokenization)

@@ -76,7 +76,7 @@ impl FloatDtype {
     }
 
     /// Rounds to the nearest value, ties to even; infinite if `value` is out of range.
-    pub(crate) fn rounded(self, value: f32) -> f32 {
+    pub fn rounded(self, value: f32) -> f32 {
         match self {
             FloatDtype::F32 => value,
             FloatDtype::F16 => f16::from_f32(value).to_f32(),

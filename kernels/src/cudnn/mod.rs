@@ -41,6 +41,9 @@ pub(crate) const SWITCH: &str = "TOOLTUNE_CUDNN";
 /// own sums.
 const OLDEST: usize = 91_000;
 
+/// The oldest version that computes attention, for messages.
+pub const OLDEST_CUDNN: &str = "9.10";
+
 /// Alignment of addresses within a buffer, in bytes.
 const ALIGNMENT: usize = 256;
 
@@ -54,11 +57,15 @@ pub(crate) fn is_served(client: &Client) -> bool {
 }
 
 fn is_found() -> bool {
-    static IS_FOUND: LazyLock<bool> = LazyLock::new(|| {
-        // SAFETY: the library is loaded.
-        Library::Cudnn.is_enabled(SWITCH) && unsafe { cudnnGetVersion() } >= OLDEST
-    });
+    static IS_FOUND: LazyLock<bool> =
+        LazyLock::new(|| Library::Cudnn.is_enabled(SWITCH) && is_cudnn_recent());
     *IS_FOUND
+}
+
+/// Whether cuDNN can be loaded and is not older than [`OLDEST_CUDNN`].
+pub fn is_cudnn_recent() -> bool {
+    // SAFETY: the library is loaded.
+    Library::Cudnn.find().is_some() && unsafe { cudnnGetVersion() } >= OLDEST
 }
 
 /// Whether a device's engines support ragged tensors: those for Ampere, Ada and the small

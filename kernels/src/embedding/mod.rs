@@ -47,6 +47,7 @@ pub fn embedding_of_device_ids(table: &FrozenWeight, device_ids: &DeviceIntegers
     );
     match table.storage() {
         Storage::Packed(packed) => cpu::embedding(packed, d, ids, table.device()),
+        Storage::Quantised(_) => embedding_of_device_ids(&table.dequantised(), device_ids),
         Storage::Dense(dense) => {
             #[cfg(feature = "cube")]
             if is_served_by_gpu(dense) {

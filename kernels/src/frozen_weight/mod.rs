@@ -8,6 +8,7 @@
 mod cuda;
 pub(crate) mod packed;
 mod pieces;
+pub mod quantised;
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +20,7 @@ use crate::cpu::packed::convert::narrowed;
 use crate::route::is_gpu;
 use crate::route::{is_cpu, multiplies_bf16};
 pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
+use quantised::{Nf4, Nf4Error, Quantised};
 
 /// A tensor `[out, in]` for products in `dtype`. It is rounded before it is uploaded, so that the
 /// device never has the f32 values, which are twice as large.
@@ -46,6 +48,8 @@ pub(crate) enum Storage {
     Dense(Box<Tensor<2>>),
     /// Panels in CPU memory.
     Packed(Packed),
+    /// 4-bit codes that each product dequantises.
+    Quantised(Arc<Quantised>),
 }
 
 /// Element type that products read; accumulation is always f32.
@@ -135,6 +139,50 @@ impl FrozenWeight {
         Ok(Self::from_storage(storage, shape, device))
     }
 
+    /// Stores matrices in NF4 that are stacked to one matrix `shape`, `[out, in]`, for products in
+    /// `dtype`. On a GPU, products in f32 read a dense matrix.
+    ///
+    /// # Errors
+    ///
+    /// The parts of a matrix do not fit each other, or the matrices do not stack to `shape`.
+    pub fn from_nf4(
+        parts: Vec<Nf4>,
+        shape: [usize; 2],
+        dtype: ComputeDtype,
+        device: &Device,
+    ) -> Result<Self, Nf4Error> {
+        quantised::validate_stack(&parts, shape)?;
+        let storage = |quantised| Storage::Quantised(Arc::new(quantised));
+        if is_cpu(device) {
+            let storage = storage(Quantised::for_cpu(&parts, shape, dtype));
+            return Ok(Self::from_storage(storage, shape, device));
+        }
+        #[cfg(feature = "cube")]
+        if is_gpu(device) && dtype == ComputeDtype::Bf16 {
+            let storage = storage(Quantised::for_gpu(parts, shape));
+            return Ok(Self::from_storage(storage, shape, device));
+        }
+        let values = quantised::reference::dequantised_stack(&parts, dtype.dtype());
+        Ok(Self::new(values, shape, dtype, device))
+    }
+
+    /// Whether the weight is stored in 4 bits.
+    pub fn is_quantised(&self) -> bool {
+        matches!(self.storage, Storage::Quantised(_))
+    }
+
+    /// The same values in the dtype that products read.
+    #[must_use]
+    pub fn dequantised(&self) -> Self {
+        match &self.storage {
+            Storage::Quantised(quantised) => {
+                let dtype = quantised.compute_dtype();
+                Self::new(quantised.values(), self.shape, dtype, &self.device)
+            }
+            Storage::Dense(_) | Storage::Packed(_) => self.clone(),
+        }
+    }
+
     fn from_storage(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
         Self {
             shape,
@@ -170,6 +218,7 @@ impl FrozenWeight {
         let dtype = match &self.storage {
             Storage::Dense(dense) => dense.dtype(),
             Storage::Packed(packed) => packed.dtype(),
+            Storage::Quantised(quantised) => return quantised.compute_dtype(),
         };
         match dtype {
             DType::F32 => ComputeDtype::F32,
@@ -185,6 +234,10 @@ impl FrozenWeight {
                 let values = packed.rows(0..self.shape[0]);
                 Tensor::from_data(TensorData::new(values, self.shape), &self.device)
             }
+            Storage::Quantised(quantised) => {
+                let values = TensorData::new(quantised.values(), self.shape);
+                Tensor::from_data(values, &self.device)
+            }
         }
     }
 
@@ -197,6 +250,7 @@ impl FrozenWeight {
         match &self.storage {
             Storage::Dense(dense) => self.shape[0] * self.shape[1] * dense.dtype().size(),
             Storage::Packed(packed) => packed.bytes(),
+            Storage::Quantised(quantised) => quantised.bytes(),
         }
     }
 }

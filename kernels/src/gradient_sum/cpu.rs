@@ -8,9 +8,11 @@ use super::LIMIT;
 /// Elements per task.
 const TASK: usize = 1 << 15;
 
-/// Adds `round(part * scale)` to `sums`, whose last element becomes 1 if an element is out of range.
-pub(super) fn add(sums: &mut [i64], part: &[f32], scale: f32) {
+/// Adds `round(part * scale)` to the elements of `sums` from `first`. The last element of `sums`
+/// becomes 1 if an element is out of range.
+pub(super) fn add(sums: &mut [i64], first: usize, part: &[f32], scale: f32) {
     let (flag, sums) = sums.split_last_mut().expect("a sum has its flag");
+    let sums = &mut sums[first..first + part.len()];
     let tasks: Vec<usize> = (0..part.len()).step_by(TASK).collect();
     let is_in_range = std::sync::atomic::AtomicBool::new(true);
     let shared = Shared::new(sums);

@@ -13,6 +13,7 @@ pub mod reference;
 
 use burn::tensor::{DType, Tensor, TensorData};
 
+use crate::adamw::concatenate;
 use crate::cpu::buffer::plain;
 #[cfg(feature = "cube")]
 use crate::route::is_served_by_gpu;
@@ -106,9 +107,9 @@ impl GradientSum {
             self.sums = Sums::Single(Box::new(part));
             return;
         }
-        let scale = scale(self.n_parts);
         #[cfg(feature = "cube")]
         if is_served_by_gpu(&part) && part.dtype() == DType::F32 && self.n_values > 0 {
+            let scale = scale(self.n_parts);
             let before = match std::mem::replace(&mut self.sums, Sums::Empty) {
                 Sums::Device(sums) => Some(*sums),
                 _ => None,
@@ -116,15 +117,50 @@ impl GradientSum {
             self.sums = Sums::Device(Box::new(cuda::add(before, part, scale, self.n_sums)));
             return;
         }
+        self.add_on_host(0, &part);
+    }
+
+    /// Adds a part that consists of matrices, whose values follow each other. Each matrix is freed
+    /// when it has been added.
+    ///
+    /// # Shapes
+    ///
+    /// - `matrices`: `[p]` values in all, f32
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
+    pub fn add_matrices(&mut self, matrices: Vec<Tensor<2>>) {
+        #[cfg(feature = "cube")]
+        let is_whole = matrices.first().is_some_and(is_served_by_gpu);
+        #[cfg(not(feature = "cube"))]
+        let is_whole = false;
+        if self.n_parts == 1 || is_whole {
+            return self.add(concatenate(matrices));
+        }
+        crate::operation!("gradient_sum");
+        let mut start = 0;
+        for matrix in matrices {
+            let n = matrix.shape().num_elements();
+            assert!(start + n <= self.n_values, "gradient_sum: values of a part");
+            self.add_on_host(start, &matrix.reshape([n]));
+            start += n;
+        }
+        assert_eq!(start, self.n_values, "gradient_sum: values of a part");
+    }
+
+    /// Adds values to the elements from `start`, on the host.
+    fn add_on_host(&mut self, start: usize, values: &Tensor<1>) {
         if matches!(self.sums, Sums::Empty) {
             self.sums = Sums::Host(vec![0; self.n_values + 1]);
         }
         let Sums::Host(sums) = &mut self.sums else {
             unreachable!("all parts of a sum are on one device");
         };
-        match plain(&part, DType::F32) {
-            Some(part) => cpu::add(sums, part.numbers(), scale),
-            None => cpu::add(sums, &host(&part), scale),
+        let scale = scale(self.n_parts);
+        match plain(values, DType::F32) {
+            Some(values) => cpu::add(sums, start, values.numbers(), scale),
+            None => cpu::add(sums, start, &host(values), scale),
         }
     }
 

@@ -67,6 +67,7 @@ pub fn distilled_cross_entropy(
     chunk_rows: usize,
 ) -> DistilledLoss {
     crate::operation!("linear_cross_entropy");
+    let head = &head.dequantised();
     let m = student.dims()[0];
     let (mut cross_entropy_sum, mut divergence_sum) = (0.0, 0.0);
     let mut gradients = Vec::with_capacity(m.div_ceil(chunk_rows));
@@ -85,6 +86,7 @@ pub fn distilled_cross_entropy(
                 with_matrix!(packed, matrix => chunk.compute_fused(head, matrix))
             }
             Storage::Dense(dense) => chunk.compute_composed(dense),
+            Storage::Quantised(_) => unreachable!("the head was dequantised"),
         };
         cross_entropy_sum += sums[0];
         divergence_sum += sums[1];

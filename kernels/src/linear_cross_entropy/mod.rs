@@ -111,6 +111,10 @@ pub fn linear_cross_entropy(
                 LossAndGradient { loss_sum, d_hidden }
             });
         }
+        Storage::Quantised(_) => {
+            let head = head.dequantised();
+            return linear_cross_entropy(hidden, &head, supervision, gradient_scale, chunk_rows);
+        }
         Storage::Dense(head) => head,
     };
     #[cfg(feature = "cube")]
@@ -152,6 +156,10 @@ pub fn linear_cross_entropy_loss(
                 let chunks = cpu::Chunks { hidden: hidden.numbers(), head, chunk_rows };
                 chunks.loss(supervision)
             });
+        }
+        Storage::Quantised(_) => {
+            let head = head.dequantised();
+            return linear_cross_entropy_loss(hidden, &head, supervision, chunk_rows);
         }
         Storage::Dense(head) => head,
     };
@@ -249,6 +257,7 @@ pub fn logits(hidden: Tensor<2>, head: &FrozenWeight) -> Tensor<2> {
             )
         }
         Storage::Dense(head) => logits_of(hidden, head),
+        Storage::Quantised(_) => logits(hidden, &head.dequantised()),
     }
 }
 

@@ -10,14 +10,18 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, ExtensionType, Flex, TensorMetadata, backend_extension};
+use burn::tensor::bf16;
 
 use super::adapter::{AdapterPlan, PackedIn};
-use super::cpu::{self, Forward, OutputGradient, Values, Wants};
+use super::cpu::{self, Forward, ForwardWeight, OutputGradient, Values, Wants};
 use super::cpu_factors::Factors;
 use super::shared_gradient::SharedGradient;
+use crate::ComputeDtype;
 use crate::cpu::buffer::{self, contiguous, dims, floats, numbers};
+use crate::cpu::packed::panels::Panels;
 use crate::dropout::Dropout;
-use crate::frozen_weight::{Packed, PackedMatrix, with_matrix};
+use crate::frozen_weight::quantised::Quantised;
+use crate::frozen_weight::{Packed, with_matrix};
 use crate::maybe::Maybe;
 use crate::rms_norm::RmsNormGradients;
 use crate::swiglu::SwigluGradients;
@@ -25,7 +29,7 @@ use crate::swiglu::SwigluGradients;
 /// Tensors without gradients.
 #[derive(Debug, Clone, ExtensionType)]
 pub(crate) struct Frozen<B: Backend> {
-    /// `[Σ out, in]`; absent if the weight is packed.
+    /// `[Σ out, in]`; absent if the weight is packed or quantised.
     #[extension_type]
     pub(crate) weight: Maybe<B>,
     /// `[Σ out]`.
@@ -66,6 +70,8 @@ pub(crate) struct Spec {
     pub(crate) out_features: Arc<[usize]>,
     /// The weight, if packed.
     pub(crate) panels: Option<Packed>,
+    /// The weight, if quantised. The backward pass keeps its codes and dequantises them again.
+    pub(crate) quantised: Option<Arc<Quantised>>,
     pub(crate) adapter: Option<AdapterPlan>,
     /// Dropout of each layer; empty if there is none.
     pub(crate) dropout: Vec<Option<Dropout>>,
@@ -335,7 +341,7 @@ impl LinearOps for Flex {
 }
 
 /// The reason why weights on the CPU have panels.
-const PACKED: &str = "frozen weights on the CPU are packed when they are created";
+const PACKED: &str = "frozen weights on the CPU are packed or quantised when they are created";
 
 impl LinearPasses for Flex {
     fn linear_forward(
@@ -349,9 +355,24 @@ impl LinearPasses for Flex {
         let [factors, residual, bias] = [factors, residual, frozen.bias.clone().into_option()]
             .map(|tensor| tensor.map(contiguous));
         let [given_factors, residual, bias] = [&factors, &residual, &bias].map(Option::as_ref);
-        let (y, low) = with_matrix!(spec.panels.as_ref().expect(PACKED), weight => {
-            forward(&x, given_factors, residual, bias, weight, &spec)
-        });
+        let (y, low) = if let Some(quantised) = &spec.quantised {
+            let weight = quantised.panel_codes();
+            match quantised.compute_dtype() {
+                ComputeDtype::F32 => {
+                    let weight = ForwardWeight::<f32>::Codes(weight);
+                    forward(&x, given_factors, residual, bias, weight, &spec)
+                }
+                ComputeDtype::Bf16 => {
+                    let weight = ForwardWeight::<bf16>::Codes(weight);
+                    forward(&x, given_factors, residual, bias, weight, &spec)
+                }
+            }
+        } else {
+            with_matrix!(spec.panels.as_ref().expect(PACKED), weight => {
+                let weight = ForwardWeight::Panels(weight.forward());
+                forward(&x, given_factors, residual, bias, weight, &spec)
+            })
+        };
         let saved = Saved {
             x,
             low: factors.is_some().then_some(low),
@@ -368,9 +389,16 @@ impl LinearPasses for Flex {
         wants: Wants,
     ) -> (Option<FlexTensor>, Option<FlexTensor>) {
         let dy = contiguous(dy);
+        if let Some(quantised) = &saved.spec.quantised {
+            let weight = quantised.panel_codes();
+            return match quantised.compute_dtype() {
+                ComputeDtype::F32 => backward::<f32>(&saved, weight.backward(), &dy, wants),
+                ComputeDtype::Bf16 => backward::<bf16>(&saved, weight.backward(), &dy, wants),
+            };
+        }
         match saved.spec.panels.as_ref().expect(PACKED) {
-            Packed::F32(weight) => backward(&saved, weight, &dy, wants),
-            Packed::Bf16(weight) => backward(&saved, weight, &dy, wants),
+            Packed::F32(weight) => backward(&saved, weight.backward(), &dy, wants),
+            Packed::Bf16(weight) => backward(&saved, weight.backward(), &dy, wants),
         }
     }
 }
@@ -394,7 +422,7 @@ fn forward<T: PackedIn>(
     factors: Option<&FlexTensor>,
     residual: Option<&FlexTensor>,
     bias: Option<&FlexTensor>,
-    weight: &PackedMatrix<T>,
+    weight: ForwardWeight<'_, T>,
     spec: &Spec,
 ) -> (FlexTensor, FlexTensor) {
     let dropout = spec.part_dropout();
@@ -405,7 +433,7 @@ fn forward<T: PackedIn>(
     });
     let (y, low) = Forward {
         x: numbers(x),
-        weight: weight.forward(),
+        weight,
         adapter: adapter.as_ref().map(|(packed, layout)| cpu::Adapter {
             parts: &layout.parts,
             low_width: layout.low_width,
@@ -429,7 +457,7 @@ fn forward<T: PackedIn>(
 
 fn backward<T: PackedIn>(
     saved: &Saved<Flex>,
-    weight: &PackedMatrix<T>,
+    weight: Panels<T>,
     dy: &FlexTensor,
     wants: Wants,
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
@@ -440,7 +468,6 @@ fn backward<T: PackedIn>(
         let packed = packed.backward(scaled_factors(factors, plan, &dropout));
         (packed, &plan.layout)
     });
-    let backward = weight.backward();
     let (dx, d_factors) = cpu::Backward {
         x: numbers(&saved.x),
         low: saved.low.as_ref().map_or(&[][..], numbers),
@@ -449,7 +476,7 @@ fn backward<T: PackedIn>(
         } else {
             OutputGradient::Wide(floats(dy))
         },
-        weight: &backward,
+        weight: &weight,
         adapter: adapter.as_ref().map(|(packed, layout)| cpu::Adapter {
             parts: &layout.parts,
             low_width: layout.low_width,

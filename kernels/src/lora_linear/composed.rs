@@ -254,6 +254,7 @@ mod tests {
             let spec = Spec {
                 out_features: Arc::from(outputs),
                 panels: None,
+                quantised: None,
                 adapter: Some(adapter.plan()),
                 transform: TransformSpec::Plain,
                 unread: false,

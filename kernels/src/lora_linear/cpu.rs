@@ -10,8 +10,8 @@ use super::adapter::PartLayout;
 use super::cpu_factors::{BackwardPanels, ForwardPanels};
 use crate::cpu::packed::convert::narrow_slice;
 use crate::cpu::packed::operand::Operand;
-use crate::cpu::packed::panels::Panels;
-use crate::cpu::packed::product::{Output, Panelled, Spread, Sum, Term, for_row_blocks};
+use crate::cpu::packed::panels::{COLUMNS, Panels};
+use crate::cpu::packed::product::{FEW_ROWS, Output, Panelled, Spread, Sum, Term, for_row_blocks};
 use crate::cpu::packed::rows::{Rows, pad_rows_to_words};
 use crate::cpu::packed::transposed_gemm::{Columns, Layout, transposed_product};
 use crate::cpu::packed::uninitialised;
@@ -19,6 +19,7 @@ use crate::cpu::pool::Buffer;
 use crate::cpu::scratch::{with_numbers, with_scratch};
 use crate::cpu::shared::Shared;
 use crate::dropout::Dropout;
+use crate::frozen_weight::quantised::cpu::PanelCodes;
 
 /// The adapters of a stack, as a pass uses them.
 #[derive(Debug)]
@@ -38,13 +39,37 @@ impl<P> Clone for Adapter<'_, P> {
 
 impl<P> Copy for Adapter<'_, P> {}
 
+/// The weight of a forward pass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ForwardWeight<'a, T> {
+    Panels(&'a Panels<T>),
+    /// Codes that are decoded to panels: all at once for many rows, in parts for few rows.
+    Codes(&'a PanelCodes),
+}
+
+impl<T: Operand> ForwardWeight<'_, T> {
+    fn depth(&self) -> usize {
+        match self {
+            Self::Panels(panels) => panels.depth(),
+            Self::Codes(codes) => codes.depth(),
+        }
+    }
+
+    fn columns(&self) -> usize {
+        match self {
+            Self::Panels(panels) => panels.columns(),
+            Self::Codes(codes) => codes.columns(),
+        }
+    }
+}
+
 /// A forward pass over the rows of an input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forward<'a, T> {
     /// `[n, in]`.
     pub(crate) x: &'a [T],
-    /// Panels of the weight: depth `in`, columns `Σ out`.
-    pub(crate) weight: &'a Panels<T>,
+    /// Depth `in`, columns `Σ out`.
+    pub(crate) weight: ForwardWeight<'a, T>,
     pub(crate) adapter: Option<Adapter<'a, ForwardPanels<T>>>,
     pub(crate) bias: Option<&'a [f32]>,
     /// `[n, Σ out]`; the result is then f32.
@@ -63,6 +88,13 @@ pub(crate) enum Values<T> {
 impl<T: Operand> Forward<'_, T> {
     /// The output of the layers, and the low-rank values `[n, low_width]` for the backward pass.
     pub(crate) fn run(&self) -> (Values<T>, Buffer<T>) {
+        if let ForwardWeight::Codes(codes) = self.weight
+            && !self.unread
+            && self.n_rows() > FEW_ROWS
+        {
+            let weight = ForwardWeight::Panels(&codes.forward());
+            return Forward { weight, ..*self }.run();
+        }
         if self.residual.is_some() {
             let (y, low) = self.compute::<f32>();
             (Values::Wide(y), low)
@@ -72,9 +104,13 @@ impl<T: Operand> Forward<'_, T> {
         }
     }
 
+    fn n_rows(&self) -> usize {
+        self.x.len().checked_div(self.weight.depth()).unwrap_or(0)
+    }
+
     /// Output of dtype `O`, and low-rank values.
     fn compute<O: Operand>(&self) -> (Buffer<O>, Buffer<T>) {
-        let n = self.x.len().checked_div(self.weight.depth()).unwrap_or(0);
+        let n = self.n_rows();
         let low_width = self.adapter.map_or(0, |adapter| adapter.low_width);
         let mut y = Buffer::default();
         // SAFETY: `fill` writes every low-rank value and every output.
@@ -106,27 +142,38 @@ impl<T: Operand> Forward<'_, T> {
             }
             // SAFETY: all of `low` was just written.
             let low: &[T] = unsafe { low.assume_init_ref() };
-            let mut terms = vec![Term::new(Rows::new(x, stride, 0), self.weight)];
-            if let Some(adapter) = &self.adapter {
-                terms.push(Term::new(
-                    Rows::new(low, low_width, 0),
-                    &adapter.panels.second,
-                ));
-            }
-            let sum = Sum {
-                terms: &terms,
-                panels: Panelled::All,
-                bias: self.bias,
-                residual: self
-                    .residual
-                    .map(|r| &r[rows.start * columns..rows.end * columns]),
-                // SAFETY: blocks of rows are disjoint.
-                output: Output::new(
-                    unsafe { y.slice(rows.start * columns, rows.len() * columns) },
-                    columns,
-                ),
+            let low_term = self.adapter.as_ref().map(|adapter| {
+                let rows = Rows::new(low, low_width, 0);
+                Term::new(rows, &adapter.panels.second)
+            });
+            // SAFETY: blocks of rows are disjoint.
+            let y = unsafe { y.slice(rows.start * columns, rows.len() * columns) };
+            let output = Output::new(y, columns);
+            let residual = self
+                .residual
+                .map(|r| &r[rows.start * columns..rows.end * columns]);
+            let add = |weight: &Panels<T>, panels: Panelled, first_column: usize, spread| {
+                let mut terms = vec![Term::new(Rows::new(x, stride, 0), weight)];
+                terms.extend(low_term.clone());
+                Sum {
+                    terms: &terms,
+                    panels,
+                    bias: self.bias.map(|bias| &bias[first_column..]),
+                    residual,
+                    output: output.at_column(first_column),
+                }
+                .run(spread);
             };
-            sum.run(spread);
+            match self.weight {
+                ForwardWeight::Panels(weight) => add(weight, Panelled::All, 0, spread),
+                ForwardWeight::Codes(codes) => {
+                    codes.for_each_part(spread == Spread::Panels, |weight, panels| {
+                        let first_column = panels.start * COLUMNS;
+                        let panels = Panelled::Some(panels.start, panels.len());
+                        add(weight, panels, first_column, Spread::OneThread);
+                    });
+                }
+            }
         };
         for_row_blocks::<T, O>(n, self.weight.depth() + low_width, block);
     }

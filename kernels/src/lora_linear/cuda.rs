@@ -3,13 +3,16 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
 
 use super::adapter::{AdapterPlan, PartLayout};
 use super::backend::{Frozen, LinearOps, LinearPasses, Operands, Saved, Spec, piecewise_backward};
 use super::composed;
 use super::cpu::Wants;
 use super::low_rank;
+use crate::cube::launch::output;
 use crate::dropout::Dropout;
+use crate::maybe::Maybe;
 
 impl LinearOps for CubeBackend {
     fn stacked_linear(
@@ -58,7 +61,8 @@ fn forward(
     spec: Spec,
 ) -> (FloatTensor<CubeBackend>, Saved<CubeBackend>) {
     let (given_factors, given_residual) = (factors.as_ref(), residual.as_ref());
-    if let Some(result) = low_rank::forward(&x, given_factors, given_residual, &frozen, &spec) {
+    let dense = with_dense_weight(&frozen, &spec, &x, !spec.unread);
+    if let Some(result) = low_rank::forward(&x, given_factors, given_residual, &dense, &spec) {
         let saved = Saved {
             x,
             low: Some(result.low),
@@ -70,7 +74,7 @@ fn forward(
     }
     #[cfg(feature = "cuda")]
     if let Some((y, low)) =
-        super::cublaslt::forward(&x, given_factors, given_residual, &frozen, &spec)
+        super::cublaslt::forward(&x, given_factors, given_residual, &dense, &spec)
     {
         let saved = Saved {
             x,
@@ -81,17 +85,42 @@ fn forward(
         };
         return (y, saved);
     }
-    composed::forward(x, factors, residual, frozen, spec)
+    let (y, saved) = composed::forward(x, factors, residual, dense, spec);
+    (y, Saved { frozen, ..saved })
+}
+
+/// The tensors with a matrix for products: a quantised weight is dequantised in temporary memory. If
+/// products do not read the weight, the matrix has arbitrary values.
+fn with_dense_weight(
+    frozen: &Frozen<CubeBackend>,
+    spec: &Spec,
+    like: &CubeTensor,
+    is_read: bool,
+) -> Frozen<CubeBackend> {
+    let Some(quantised) = &spec.quantised else {
+        return frozen.clone();
+    };
+    let matrix = if is_read {
+        quantised.dense(like)
+    } else {
+        output(like, quantised.dims(), quantised.compute_dtype().dtype())
+    };
+    Frozen {
+        weight: Maybe::Present(matrix),
+        ..frozen.clone()
+    }
 }
 
 fn backward(
-    saved: Saved<CubeBackend>,
+    mut saved: Saved<CubeBackend>,
     dy: FloatTensor<CubeBackend>,
     wants: Wants,
 ) -> (
     Option<FloatTensor<CubeBackend>>,
     Option<FloatTensor<CubeBackend>>,
 ) {
+    let is_read = wants == Wants::InputAndFactors;
+    saved.frozen = with_dense_weight(&saved.frozen, &saved.spec, &saved.x, is_read);
     #[cfg(feature = "cuda")]
     if let Some(gradients) = super::cublaslt::backward(&saved, &dy, wants) {
         return gradients;
@@ -108,9 +137,16 @@ fn input_backward(
     Option<FloatTensor<CubeBackend>>,
     Option<FloatTensor<CubeBackend>>,
 ) {
-    if let Some(gradients) = low_rank::input_backward(&saved, &dy, added.as_ref(), wants) {
+    let is_read = wants == Wants::InputAndFactors;
+    let dense = with_dense_weight(&saved.frozen, &saved.spec, &saved.x, is_read);
+    let dense = Saved {
+        frozen: dense,
+        ..saved.clone()
+    };
+    if let Some(gradients) = low_rank::input_backward(&dense, &dy, added.as_ref(), wants) {
         return gradients;
     }
+    drop(dense);
     piecewise_backward(saved, dy, added, wants)
 }
 

@@ -148,6 +148,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     let fused_weight = match weight {
         Storage::Dense(dense) => is_served(&**dense) && input_dtype == dense.dtype(),
         Storage::Packed(packed) => input_dtype == packed.dtype(),
+        Storage::Quantised(quantised) => input_dtype == quantised.compute_dtype().dtype(),
     };
     if !(fused_weight && is_served(&x)) {
         return reference::lora_linear(x, linear, extras);
@@ -156,7 +157,11 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
         out_features: linear.out_features.clone(),
         panels: match weight {
             Storage::Packed(packed) => Some(packed.clone()),
-            Storage::Dense(_) => None,
+            Storage::Dense(_) | Storage::Quantised(_) => None,
+        },
+        quantised: match weight {
+            Storage::Quantised(quantised) => Some(quantised.clone()),
+            Storage::Dense(_) | Storage::Packed(_) => None,
         },
         adapter: linear.adapter.as_ref().map(StackedAdapter::plan),
         dropout: extras.dropout,
@@ -174,7 +179,7 @@ pub fn lora_linear(x: Tensor<2>, linear: &StackedLinear, extras: LinearExtras) -
     let frozen = Frozen {
         weight: match weight {
             Storage::Dense(dense) => Maybe::Present(dense.as_ref().clone().into_dispatch()),
-            Storage::Packed(_) => Maybe::Absent,
+            Storage::Packed(_) | Storage::Quantised(_) => Maybe::Absent,
         },
         bias: Maybe::from_option(linear.bias.clone().map(Tensor::into_dispatch)),
         norm: match extras.transform {

@@ -5,12 +5,13 @@
 //! either, because it can hang: a process with a broken communicator ends instead.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUstream;
-use libloading::Library;
 
 use super::{NcclError, SWITCH};
+use crate::gpu::{self, OpenLibrary};
 
 /// File names, best first. PyPI's packages have only the first one.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -100,55 +101,42 @@ pub(super) fn is_disabled() -> bool {
 }
 
 fn load() -> Result<Functions, NcclError> {
-    let mut problem = String::new();
-    let opened = NAMES.iter().find_map(|name| {
-        // SAFETY: loading a library runs its initialisers. These are NVIDIA's and meant to be
-        // loaded at run time.
-        unsafe { Library::new(*name) }
-            .map_err(|error| {
-                if problem.is_empty() {
-                    problem = error.to_string();
-                }
-            })
-            .ok()
-    });
-    let library = opened.ok_or(NcclError::Missing(problem))?;
-    // SAFETY: the declarations are those of nccl.h. The functions stay valid, because the library
-    // is never unloaded.
-    let functions = unsafe {
+    let mut files: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    files.extend(gpu::Library::Nccl.candidates());
+    let library = OpenLibrary::open_first(&files).map_err(NcclError::Missing)?;
+    // SAFETY: the declarations are those of nccl.h.
+    unsafe {
         let get_version: unsafe extern "C" fn(*mut c_int) -> Status =
-            symbol(&library, "ncclGetVersion")?;
+            symbol(library, c"ncclGetVersion")?;
         let mut version = 0;
         get_version(&mut version);
-        Functions {
+        Ok(Functions {
             version,
-            get_unique_id: symbol(&library, "ncclGetUniqueId")?,
-            comm_init_rank: symbol(&library, "ncclCommInitRank")?,
-            comm_destroy: symbol(&library, "ncclCommDestroy")?,
-            all_gather: symbol(&library, "ncclAllGather")?,
-            reduce_scatter: symbol(&library, "ncclReduceScatter")?,
-            broadcast: symbol(&library, "ncclBroadcast")?,
-            group_start: symbol(&library, "ncclGroupStart")?,
-            group_end: symbol(&library, "ncclGroupEnd")?,
-            get_error_string: symbol(&library, "ncclGetErrorString")?,
-            get_last_error: symbol(&library, "ncclGetLastError")?,
-        }
-    };
-    std::mem::forget(library);
-    Ok(functions)
+            get_unique_id: symbol(library, c"ncclGetUniqueId")?,
+            comm_init_rank: symbol(library, c"ncclCommInitRank")?,
+            comm_destroy: symbol(library, c"ncclCommDestroy")?,
+            all_gather: symbol(library, c"ncclAllGather")?,
+            reduce_scatter: symbol(library, c"ncclReduceScatter")?,
+            broadcast: symbol(library, c"ncclBroadcast")?,
+            group_start: symbol(library, c"ncclGroupStart")?,
+            group_end: symbol(library, c"ncclGroupEnd")?,
+            get_error_string: symbol(library, c"ncclGetErrorString")?,
+            get_last_error: symbol(library, c"ncclGetLastError")?,
+        })
+    }
 }
 
-/// Looks up a function.
+/// Looks up a function. The library is never closed.
 ///
 /// # Safety
 ///
-/// `F` must be the type of the function.
-unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NcclError> {
-    // SAFETY: the caller passes the type.
-    let found = unsafe { library.get::<F>(name.as_bytes()) };
-    found
-        .map(|symbol| *symbol)
-        .map_err(|_| NcclError::OldLibrary(name))
+/// `F` must be the type of the function: a function pointer.
+unsafe fn symbol<F: Copy>(library: OpenLibrary, name: &'static CStr) -> Result<F, NcclError> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let found = library.symbol(name).ok_or(NcclError::OldLibrary(name))?;
+    // SAFETY: the caller passes the type of the function, and function pointers have the size of
+    // other pointers.
+    Ok(unsafe { std::mem::transmute_copy(&found.as_ptr()) })
 }
 
 impl Functions {

@@ -6,6 +6,8 @@
 mod communicator;
 mod library;
 
+use std::ffi::CStr;
+
 pub use communicator::{Communicator, UniqueId};
 pub(crate) use library::Element;
 
@@ -21,12 +23,12 @@ pub enum NcclError {
     /// The library cannot be loaded.
     #[error(
         "libnccl.so.2 cannot be loaded ({0}); install the Python package nvidia-nccl-cu13 or -cu12 \
-         and set LD_LIBRARY_PATH with scripts/gpu/environment"
+         into the environment of tooltune"
     )]
     Missing(String),
     /// The library lacks a function.
-    #[error("NCCL has no function {0}; install version 2.13 or newer")]
-    OldLibrary(&'static str),
+    #[error("NCCL has no function {0:?}; install version 2.13 or newer")]
+    OldLibrary(&'static CStr),
     /// The device is not a CUDA device.
     #[error("NCCL needs a CUDA device; set TOOLTUNE_NCCL=0")]
     NotCuda,
@@ -70,11 +72,6 @@ pub fn version() -> Result<i32, NcclError> {
         return Err(NcclError::Disabled);
     }
     Ok(library::functions()?.version)
-}
-
-/// Whether the library can be loaded, even if it is disabled.
-pub(crate) fn is_present() -> bool {
-    library::functions().is_ok()
 }
 
 /// Ends the process without its exit handlers: those of CUDA may wait for a collective that never

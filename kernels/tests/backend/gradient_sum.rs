@@ -10,15 +10,36 @@ fn bits(x: &Tensor<1>) -> Vec<u32> {
     values(x).iter().map(|value| value.to_bits()).collect()
 }
 
+/// The values of a part as matrices.
+fn matrices(part: &Tensor<1>) -> Vec<Tensor<2>> {
+    let [n] = part.dims();
+    let sizes = if n < 3 {
+        vec![n]
+    } else {
+        vec![1, n / 3, n - 1 - n / 3]
+    };
+    let mut start = 0;
+    let matrix = |size: usize| {
+        let values = part.clone().narrow(0, start, size);
+        start += size;
+        values.reshape([1, size])
+    };
+    sizes.into_iter().map(matrix).collect()
+}
+
 /// The sum of `parts`, computed by processes that have the parts of `shares`.
 fn sum_of(backend: &TestBackend, parts: &[Tensor<1>], shares: &[Vec<usize>]) -> Tensor<1> {
     let like = backend.place(&parts[0]);
     let n_values = like.dims()[0];
     let sum_of_share = |share: &Vec<usize>| {
         let mut sum = GradientSum::new(n_values, parts.len());
-        share
-            .iter()
-            .for_each(|&i| sum.add(backend.place(&parts[i])));
+        for &i in share {
+            let part = backend.place(&parts[i]);
+            match i % 2 {
+                0 => sum.add(part),
+                _ => sum.add_matrices(matrices(&part)),
+            }
+        }
         sum
     };
     if let [share] = shares {

@@ -21,6 +21,7 @@ mod magnitudes;
 mod not_finite;
 #[path = "../support/numbers.rs"]
 mod numbers;
+mod quantised;
 mod random_shapes;
 mod second_order;
 mod shapes;

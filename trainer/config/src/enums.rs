@@ -56,6 +56,16 @@ choices! {
 }
 
 choices! {
+    /// How the frozen linear layers are stored.
+    Quantization {
+        /// In `model.compute_dtype`.
+        None = "none",
+        /// In 4-bit NormalFloat with double quantisation, as bitsandbytes stores them (QLoRA).
+        Nf4 = "nf4",
+    }
+}
+
+choices! {
     /// Format of the rows in the data files.
     DataFormat {
         /// Detected from the first row of each file.

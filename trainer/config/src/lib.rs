@@ -41,7 +41,7 @@ pub use diagnostics::{Colors, ConfigError, Problem, Source, SourceSpan};
 pub use enums::{
     CheckpointingMode, ComputeDtype, DataFormat, Device, EvalStrategy, ExecutorKind, Flatten,
     FlattenCollisions, GradientCheckpointing, LrSchedulerType, Optim, Packing, PrincipalInit,
-    ReportTo, ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
+    Quantization, ReportTo, ResponseReduction, RetrieverData, RunLength, Sampling, Span, Warmup,
 };
 /// Names of the main tables, in the order of the documentation.
 pub fn table_names() -> Vec<&'static str> {

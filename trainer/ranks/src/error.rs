@@ -266,8 +266,8 @@ fn advice(name: &str) -> &'static str {
         "program version" | "protocol version" => "install the same version on all hosts",
         "world size" => "start all ranks with one launcher",
         "config" => "start all ranks with the same config and options",
-        "examples" => "give all ranks the same data files and tokenizer",
-        "weights" => "give all ranks the same model files",
+        "examples" | "pairs" => "give all ranks the same data files and tokenizer",
+        "weights" | "retriever weights" => "give all ranks the same model files",
         "device" => "use GPUs of one model and driver",
         _ => "all ranks must have the same value",
     }

@@ -34,6 +34,7 @@ mod link;
 pub mod local;
 mod meeting;
 mod messages;
+pub mod preflight;
 mod ranks_file;
 mod sums;
 mod token;

@@ -107,7 +107,8 @@ Examples:
 pub(super) const DOCTOR: &str = "\
 Examples:
   tooltune doctor
-  tooltune doctor my.toml --device cuda";
+  tooltune doctor my.toml --device cuda
+  tooltune doctor my.toml --ranks 2               also time their connections";
 
 pub(super) const SCHEMA: &str = "\
 Examples:

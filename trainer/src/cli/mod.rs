@@ -11,6 +11,7 @@ mod structure;
 mod together;
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -256,6 +257,18 @@ pub struct PlanArgs {
     /// needed; every batch is assumed to have the largest possible size.
     #[arg(long, conflicts_with = "probe")]
     pub offline: bool,
+    /// Plan for this many processes (ranks) that divide the micro-batches of each step. Memory is
+    /// then per rank.
+    #[arg(long, value_name = "N")]
+    pub ranks: Option<NonZeroUsize>,
+    /// GB/s between ranks: what each rank sends with NCCL, or what rank 0 sends and receives by TCP.
+    /// By default a rate is assumed and printed.
+    #[arg(long, value_name = "GB/S", requires = "ranks")]
+    pub bandwidth: Option<f64>,
+    /// With --offline: TFLOP/s of a rank over a whole step, for the predicted time. By default the
+    /// rate of an H100 is assumed for a GPU.
+    #[arg(long, value_name = "TFLOP/S", requires = "offline")]
+    pub tflops: Option<f64>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: OutputFormat,
@@ -548,4 +561,14 @@ pub struct ReportArgs {
 pub struct DoctorArgs {
     /// Also check the files and folders of this config.
     pub config: Option<PathBuf>,
+    /// Also start this many processes, and time the connections between them; auto: as for `train`.
+    /// Under torchrun, srun and mpiexec, this happens without the option.
+    #[arg(long, value_name = "N|auto")]
+    pub ranks: Option<RequestedRanks>,
+    /// Seconds to wait for all processes [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait: Option<u64>,
+    /// Also time sums and messages of this many megabytes between processes, such as 1700.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4000))]
+    pub megabytes: Option<u64>,
 }

@@ -23,6 +23,7 @@ use crate::export::{
     export_peft, export_whole_gguf,
 };
 use crate::lora::linear_layers;
+use crate::models::load::Quantization;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
@@ -148,6 +149,11 @@ fn write_merged(
     card: Option<&str>,
 ) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
+    if card.is_some()
+        && let Some(remark) = base_remark(base)
+    {
+        print_remarks(output, &[remark])?;
+    }
     let target = match args.to {
         ExportFormat::Ollama => GgufTarget::Ollama {
             card,
@@ -163,6 +169,21 @@ fn write_merged(
     let (dtype, max_length) = (gguf_dtype(args), config.data.max_length);
     let remarks = export_whole_gguf(addition, base, dtype, max_length, target, output)?;
     print_remarks(output, &remarks)
+}
+
+/// The weights that an adapter is merged onto, if it was trained with quantised weights.
+fn base_remark(base: &BaseModel) -> Option<String> {
+    let path = base.path.display();
+    match (base.quantization, base.files.weights.n_nf4() > 0) {
+        (Quantization::None, _) => None,
+        (Quantization::Nf4, true) => Some(format!(
+            "the adapter is merged onto the dequantised weights of {path}, with which it was trained"
+        )),
+        (Quantization::Nf4, false) => Some(format!(
+            "the adapter is merged onto the original weights of {path}; it was trained with their \
+             NF4 values, so check the merged model on held-out rows"
+        )),
+    }
 }
 
 /// Prints remarks about an export, one per line.

@@ -52,6 +52,11 @@ use tooltune_terminal::{Progress, columns, count_noun, fitting_text, write_betwe
 ///
 /// The error that ended the command; [`Error::exit_code`] is its exit status.
 pub fn run(cli: Cli) -> Result<(), Error> {
+    // First: the main thread only waits for this one, and others start below.
+    let may_use_gpu = |machine: &MachineArgs| machine.device.as_deref() != Some("cpu");
+    if cli.command.machine().is_some_and(may_use_gpu) {
+        device::locate_cuda_headers();
+    }
     interrupt::listen()?;
     let machine = cli.command.machine().cloned().unwrap_or_default();
     let of_rank = || match &cli.command {
@@ -110,7 +115,7 @@ fn run_command(command: Command, machine: MachineArgs) -> Result<(), Error> {
         Command::Data(DataCommand::Flatten(args)) => data::shapes::flatten(&args),
         Command::Data(DataCommand::Unflatten(args)) => data::shapes::unflatten(&args),
         Command::Data(DataCommand::Reduce(args)) => data::shapes::reduce_outputs(&args),
-        Command::Doctor(on) => doctor::doctor(&on.args, &device_option),
+        Command::Doctor(on) => doctor::run(&on.args, &device_option),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Schema => {

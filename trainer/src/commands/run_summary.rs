@@ -8,6 +8,7 @@ use super::say;
 use crate::config::{self, CheckpointingMode, Config, GradientCheckpointing, LoraConfig};
 use crate::error::Error;
 use crate::export::Refusal;
+use crate::models::load::Quantization;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
 use tooltune_terminal::count_noun;
@@ -83,8 +84,12 @@ pub(super) fn model_lines(
     let longest = preparation.training.examples.longest();
     let n_blocks = preparation.training.base.config.num_hidden_layers;
     let n_kept_longest = kept_blocks.count(longest.max(1));
+    let quantization = match preparation.training.base.quantization {
+        Quantization::None => "",
+        Quantization::Nf4 => ", with weights in nf4",
+    };
     Ok(format!(
-        "device {}; matmuls in {}\nactivations {}",
+        "device {}; matmuls in {}{quantization}\nactivations {}",
         device_text(config, device),
         dtype_text(configured, compute_dtype),
         kept_blocks_text(config, n_kept_longest, n_blocks)

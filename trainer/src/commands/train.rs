@@ -1,6 +1,6 @@
 //! `train`: trains as a config describes, and writes a run directory.
 
-mod ranks;
+pub(super) mod ranks;
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ use crate::out_of_memory::{
 use crate::plan::{self, GENERATION, size};
 use crate::recipes::data_plane::DataPlane;
 use crate::recipes::preparation::{Preparation, prepare_run};
-use crate::recipes::ranks::Working;
+use crate::recipes::ranks::{Working, divides_retriever};
 use crate::recipes::resume::Resume;
 use crate::recipes::retriever::{self, RetrieverPreparation};
 use crate::recipes::run_files;
@@ -32,7 +32,7 @@ use crate::recipes::run_lock::InputTimes;
 use crate::recipes::sft::train;
 use crate::recipes::summary::RunSummary;
 
-pub(super) use ranks::threads_of_rank;
+pub(super) use ranks::{check_world_size, threads_of_rank};
 
 pub(super) fn run(args: &TrainArgs, device_option: &DeviceOption) -> Result<(), Error> {
     match ranks::role(args.ranks)? {
@@ -85,7 +85,7 @@ fn train_run(
     };
     let summary = match config.model {
         Some(_) => train_model(&config, &resume, &device, args.profile, ranks)?,
-        None => train_retriever(&config, &resume, &device, args.profile)?,
+        None => train_retriever(&config, &resume, &device, args.profile, ranks)?,
     };
     Ok((config, summary))
 }
@@ -95,9 +95,13 @@ fn train_retriever(
     resume: &Resume,
     device: &Device,
     profiled_steps: u64,
+    ranks: &mut Ranks,
 ) -> Result<RunSummary, Error> {
     let inputs = InputTimes::list(config);
+    let working = Working::begin(ranks, "preparing pairs");
     let preparation = retriever::prepare_run(config)?;
+    drop(working);
+    ranks::compare_pairs(ranks, &preparation)?;
     say(&retriever_line(config, device)?)?;
     report_pairs(&preparation)?;
     let warning = retriever_learning_rate_line(config, &preparation);
@@ -108,10 +112,10 @@ fn train_retriever(
         retriever::train(
             config,
             &preparation,
-            &inputs,
-            resume,
+            (&inputs, resume),
             device,
             profiled_steps,
+            ranks,
         )
     })
     .map_err(|error| with_checkpoint(error, config))
@@ -205,6 +209,13 @@ fn train_model(
     let preparation = prepare_run(config, device)?;
     drop(working);
     ranks::compare_inputs(ranks, &preparation.training)?;
+    if let Some(pairs) = preparation
+        .retriever
+        .as_ref()
+        .filter(|_| divides_retriever(config))
+    {
+        ranks::compare_pairs(ranks, pairs)?;
+    }
     let report = &preparation.report;
     say(&format!(
         "{}, {}, {} tokens per epoch, {} of them supervised; {}",
@@ -224,6 +235,12 @@ fn train_model(
     report_rows(config, &preparation)?;
     if let Some(retriever) = &preparation.retriever {
         report_pairs(retriever)?;
+        if ranks.world_size() > 1 && !divides_retriever(config) {
+            say(
+                "retriever: rank 0 trains it alone; set retriever.mini_batch_size to divide its steps \
+                 among the ranks",
+            )?;
+        }
     }
     let warnings = learning_rate_lines(config, &preparation).into_iter();
     for line in warnings.chain(unusual_lines(config)) {

@@ -291,14 +291,15 @@ fn embeddings(
     ))
 }
 
-/// The base model, and its decoder in f32 with the adapter of the checkpoint.
+/// The base model, and its decoder in f32 with the adapter of the checkpoint. Exports are made from
+/// the files of the base model, so the weights are those of the files.
 fn trained_model(
     config: &Config,
     checkpoint: &Path,
     device: &Device,
 ) -> Result<(BaseModel, Decoder), Error> {
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::from_config(config)?;
+    let base = BaseModel::from_config(config)?.without_quantization();
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut decoder, checkpoint, model, device)?;
     Ok((base, decoder))

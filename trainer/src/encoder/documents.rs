@@ -8,6 +8,7 @@ use super::cut_texts::{CutTexts, EqualTexts, LocatedIds};
 use super::{EncoderFiles, MiniLmEncoder, Role};
 use crate::config::Config;
 use crate::error::Error;
+use crate::retriever::Alone;
 
 /// Document embeddings, and the encoder that computed them.
 #[derive(Debug)]
@@ -70,8 +71,8 @@ impl DocumentIndex {
     ///
     /// The tokenizer refuses a text.
     pub fn new(encoder: MiniLmEncoder, texts: &[String]) -> Result<Self, Error> {
-        let vectors =
-            encoder.comparison_embeddings(&encoder.files.token_ids(Role::Document, texts)?);
+        let ids = encoder.files.token_ids(Role::Document, texts)?;
+        let vectors = encoder.comparison_embeddings(&ids, &mut Alone)?;
         Ok(Self { encoder, vectors })
     }
 
@@ -93,8 +94,8 @@ impl DocumentIndex {
     /// The tokenizer refuses a query.
     pub fn scores(&self, queries: &[String]) -> Result<Vec<Vec<f64>>, Error> {
         let encoder = &self.encoder;
-        let queries =
-            encoder.comparison_embeddings(&encoder.files.token_ids(Role::Query, queries)?);
+        let ids = encoder.files.token_ids(Role::Query, queries)?;
+        let queries = encoder.comparison_embeddings(&ids, &mut Alone)?;
         let scores = queries.iter().map(|query| scores(&self.vectors, query));
         Ok(scores.collect())
     }

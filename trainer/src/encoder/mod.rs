@@ -6,7 +6,8 @@
 pub mod cut_texts;
 pub mod documents;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
@@ -23,6 +24,7 @@ use crate::base_model::warn_of_ignored_dropout;
 use crate::config::RetrieverConfig;
 use crate::error::Error;
 use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
+use crate::retriever::{Alone, Division};
 use crate::settings;
 
 /// Maximum number of tokens in one pass, which limits the activations.
@@ -316,27 +318,40 @@ impl MiniLmEncoder {
     ///
     /// As for [`EncoderFiles::token_ids`].
     pub fn embed<T: AsRef<str>>(&self, role: Role, texts: &[T]) -> Result<Vec<Vec<f32>>, Error> {
-        Ok(self.embeddings(&self.files.token_ids(role, texts)?))
+        self.embeddings(&self.files.token_ids(role, texts)?, &mut Alone)
     }
 
     /// Embeddings for comparisons. Their dot product is the folder's similarity function, and texts
-    /// with equal token IDs have bitwise equal embeddings.
-    pub fn comparison_embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
-        let mut vectors = self.embeddings(ids);
+    /// with equal token IDs have bitwise equal embeddings. The processes of `division` embed a share
+    /// each.
+    ///
+    /// # Errors
+    ///
+    /// A process was lost.
+    pub fn comparison_embeddings(
+        &self,
+        ids: &TextIds,
+        division: &mut dyn Division,
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let mut vectors = self.embeddings(ids, division)?;
         if self.files.uses_cosine() && !self.files.rules.normalize {
             for vector in &mut vectors {
                 let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12);
                 vector.iter_mut().for_each(|x| *x /= norm);
             }
         }
-        vectors
+        Ok(vectors)
     }
 
-    fn embeddings(&self, ids: &TextIds) -> Vec<Vec<f32>> {
+    fn embeddings(
+        &self,
+        ids: &TextIds,
+        division: &mut dyn Division,
+    ) -> Result<Vec<Vec<f32>>, Error> {
         let same = ids.duplicates();
         let mut vectors: Vec<Vec<f32>> = Vec::with_capacity(same.len());
         let distinct: Vec<usize> = (0..same.len()).filter(|&i| same[i] == i).collect();
-        let mut embedded = self.passes(ids, &distinct).into_iter();
+        let mut embedded = self.passes(ids, &distinct, division)?.into_iter();
         for (i, &first) in same.iter().enumerate() {
             let vector = if first == i {
                 embedded.next()
@@ -345,29 +360,55 @@ impl MiniLmEncoder {
             };
             vectors.extend(vector);
         }
-        vectors
+        Ok(vectors)
     }
 
     /// Embeds the given texts, in passes of limited size.
-    fn passes(&self, ids: &TextIds, texts: &[usize]) -> Vec<Vec<f32>> {
+    fn passes(
+        &self,
+        ids: &TextIds,
+        texts: &[usize],
+        division: &mut dyn Division,
+    ) -> Result<Vec<Vec<f32>>, Error> {
         let sentences: Vec<Sentence<'_>> = texts.iter().map(|&text| ids.sentence(text)).collect();
-        let mut vectors = Vec::with_capacity(sentences.len());
-        let mut first = 0;
-        while first < sentences.len() {
-            let mut end = first + 1;
-            let mut n_tokens = sentences[first].ids.len();
-            while end < sentences.len() && n_tokens + sentences[end].ids.len() <= PASS_TOKENS {
-                n_tokens += sentences[end].ids.len();
-                end += 1;
-            }
-            let embedded = self.model.embed(&sentences[first..end]);
-            let width = embedded.dims()[1];
-            let values: Vec<f32> = embedded.into_data().iter::<f32>().collect();
-            vectors.extend(values.chunks(width).map(<[f32]>::to_vec));
-            first = end;
+        let passes = pass_ranges(&sentences);
+        let n_tokens = |pass: &Range<usize>| {
+            let sentences = sentences[pass.clone()].iter();
+            sentences
+                .map(|sentence| sentence.ids.len() as u64)
+                .sum::<u64>()
+        };
+        let own = division.own(&passes.iter().map(n_tokens).collect::<Vec<u64>>());
+        let mut values = BTreeMap::new();
+        for i in own {
+            let embedded = self.model.embed(&sentences[passes[i].clone()]);
+            values.insert(i, embedded.into_data().iter::<f32>().collect());
+            division.progress();
         }
-        vectors
+        let values = division.exchange(values, passes.len())?;
+        let vectors = passes.iter().zip(&values).flat_map(|(pass, values)| {
+            let width = values.len() / pass.len();
+            values.chunks(width.max(1)).map(<[f32]>::to_vec)
+        });
+        Ok(vectors.collect())
     }
+}
+
+/// Groups sentences into passes of at most [`PASS_TOKENS`] tokens or one sentence.
+fn pass_ranges(sentences: &[Sentence<'_>]) -> Vec<Range<usize>> {
+    let mut passes = Vec::new();
+    let mut first = 0;
+    while first < sentences.len() {
+        let mut end = first + 1;
+        let mut n_tokens = sentences[first].ids.len();
+        while end < sentences.len() && n_tokens + sentences[end].ids.len() <= PASS_TOKENS {
+            n_tokens += sentences[end].ids.len();
+            end += 1;
+        }
+        passes.push(first..end);
+        first = end;
+    }
+    passes
 }
 
 pub(crate) fn json(path: &Path) -> Result<Value, Error> {

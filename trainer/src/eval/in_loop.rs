@@ -55,7 +55,7 @@ pub struct EvalTarget<'a> {
     pub base: &'a BaseModel,
     /// The retriever trained in the same run.
     pub retriever: Option<&'a MiniLmEncoder>,
-    /// The other processes of the run, if they complete prompts too.
+    /// The other processes of the run, if they compute a share of the evaluation.
     pub served: Option<&'a dyn OtherProcesses>,
 }
 
@@ -111,7 +111,7 @@ impl Evaluator {
         let (mut metrics, mut files) = (Metrics::new(), Files::new());
         let endings = Endings::default();
         if !self.examples.is_empty() {
-            match loss::mean_loss(target.decoder, &self.examples, watch)? {
+            match loss::mean_loss(target.decoder, &self.examples, target.served, watch)? {
                 Some(loss) => metrics.insert("loss".to_string(), loss),
                 None => return Ok(EvaluationOutcome::Interrupted),
             };

@@ -6,6 +6,7 @@ use tooltune_kernels::{Supervision, is_cpu};
 use tooltune_rows::batches::{BatchError, Example, Padding, collate};
 use tooltune_rows::text::TokenizedExample;
 
+use super::served::OtherProcesses;
 use crate::error::Error;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::{BatchContext, Decoder};
@@ -22,17 +23,19 @@ pub struct ExampleLoss {
 
 /// Weighted mean of the negative log-likelihood over all examples, in nats.
 ///
-/// `watch` is called after each example; if it returns `false`, the work stops.
+/// The processes of `served` compute a share. `watch` is called after each example; if it returns
+/// `false`, the work stops.
 ///
 /// # Errors
 ///
-/// An example has no tokens or invalid weights.
+/// An example has no tokens or invalid weights, or a process was lost.
 pub fn mean_loss(
     decoder: &Decoder,
     examples: &[TokenizedExample],
+    served: Option<&dyn OtherProcesses>,
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<f64>, Error> {
-    Ok(losses(decoder, examples, watch)?.map(|losses| mean(&losses)))
+    Ok(losses(decoder, examples, served, watch)?.map(|losses| mean(&losses)))
 }
 
 /// Weighted mean over examples.
@@ -50,11 +53,16 @@ pub fn mean(losses: &[ExampleLoss]) -> f64 {
 pub fn losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
+    served: Option<&dyn OtherProcesses>,
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<Vec<ExampleLoss>>, Error> {
     let decoder = &decoder.with_combined_adapters();
+    let passes: Vec<_> = group_for_passes(examples, &decoder.device()).collect();
+    if let Some(served) = served {
+        return served.losses(decoder, &passes, watch);
+    }
     let mut losses = Vec::with_capacity(examples.len());
-    for group in group_for_passes(examples, &decoder.device()) {
+    for group in passes {
         for loss in pass_losses(decoder, group)? {
             losses.push(loss);
             let progress = GenerationProgress {
@@ -93,8 +101,12 @@ fn group_for_passes<'a>(
     })
 }
 
-/// The loss of each example of one forward pass.
-fn pass_losses(
+/// The loss of each example of one forward pass. `decoder` has combined adapters.
+///
+/// # Errors
+///
+/// As for [`mean_loss`].
+pub(super) fn pass_losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
 ) -> Result<Vec<ExampleLoss>, BatchError> {

@@ -2,7 +2,7 @@
 //!
 //! For bf16 matmuls, plain floats and NF4 tensors are copied to the device as bf16, one matrix per
 //! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
-//! time.
+//! time. With [`Quantization::Nf4`], the projections are stored in 4 bits; see `nf4`.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use tooltune_checkpoints::error::CheckpointError;
@@ -16,6 +16,7 @@ use super::decoder::{Block, BranchNormWeights, Decoder, TrainedMatrices};
 use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::LinearShape;
+use super::nf4::Nf4Loader;
 use tooltune_terminal::Counted;
 
 /// Name and shape of every tensor that a checkpoint with this config must have.
@@ -148,7 +149,49 @@ pub fn load_decoder(
     compute_dtype: ComputeDtype,
     device: &Device,
 ) -> Result<Decoder, CheckpointError> {
-    load(config, weights, compute_dtype, device, None)
+    load(config, weights, compute_dtype, device, Stored::AsIs)
+}
+
+/// How frozen projections are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantization {
+    /// In the compute dtype.
+    None,
+    /// In 4 bits, except for projections that a folder of bitsandbytes does not quantise.
+    Nf4,
+}
+
+impl Quantization {
+    /// The word for config files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Nf4 => "nf4",
+        }
+    }
+}
+
+/// Like [`load_decoder`], with projections in NF4. Embedding, head and norms are stored as without
+/// quantisation.
+///
+/// # Errors
+///
+/// As for [`load_decoder`]. In addition, a projection has a value that is NaN or infinite.
+pub fn load_nf4_decoder(
+    config: &DecoderConfig,
+    weights: &Weights,
+    compute_dtype: ComputeDtype,
+    device: &Device,
+) -> Result<Decoder, CheckpointError> {
+    load(config, weights, compute_dtype, device, Stored::Nf4)
+}
+
+/// How the projections of a decoder are stored.
+#[derive(Clone, Copy)]
+enum Stored<'a> {
+    AsIs,
+    Changed(&'a Change<'a>),
+    Nf4,
 }
 
 /// A function that changes the weight of a projection before the weight is stored. Its first
@@ -167,7 +210,13 @@ pub fn load_changed(
     device: &Device,
     change: &Change<'_>,
 ) -> Result<Decoder, CheckpointError> {
-    load(config, weights, compute_dtype, device, Some(change))
+    load(
+        config,
+        weights,
+        compute_dtype,
+        device,
+        Stored::Changed(change),
+    )
 }
 
 fn load(
@@ -175,7 +224,7 @@ fn load(
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
-    change: Option<&Change<'_>>,
+    stored: Stored<'_>,
 ) -> Result<Decoder, CheckpointError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
@@ -183,7 +232,14 @@ fn load(
         weights,
         compute_dtype,
         device,
-        change,
+        change: match stored {
+            Stored::Changed(change) => Some(change),
+            Stored::AsIs | Stored::Nf4 => None,
+        },
+        nf4: match stored {
+            Stored::Nf4 => Some(Nf4Loader::new(weights, compute_dtype, device)),
+            Stored::AsIs | Stored::Changed(_) => None,
+        },
     };
     let mut progress = Counted::begin("loading weights", config.num_hidden_layers);
     let embed_tokens = reader.table("model.embed_tokens.weight")?;
@@ -198,6 +254,9 @@ fn load(
             reader.block(layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
+    if let Some(nf4) = &reader.nf4 {
+        nf4.warn_of_mixed_stacks();
+    }
     Ok(Decoder {
         config: config.clone(),
         embed_tokens,
@@ -215,6 +274,8 @@ struct Reader<'a> {
     compute_dtype: ComputeDtype,
     device: &'a Device,
     change: Option<&'a Change<'a>>,
+    /// Set if projections are stored in 4 bits.
+    nf4: Option<Nf4Loader<'a>>,
 }
 
 impl Reader<'_> {
@@ -322,8 +383,16 @@ impl Reader<'_> {
             false => None,
         };
         let names: Vec<String> = stack.map(|i| format!("{}.weight", module(i))).collect();
+        let shape = [outputs, in_features];
+        let quantised = match &self.nf4 {
+            Some(nf4) => nf4.load(&names, shape)?,
+            None => None,
+        };
         Ok(StackedLinear {
-            weight: self.matrix(&names, [outputs, in_features], self.change)?,
+            weight: match quantised {
+                Some(weight) => weight,
+                None => self.matrix(&names, shape, self.change)?,
+            },
             bias,
             out_features: out_features.into(),
             adapter: None,
@@ -404,7 +473,7 @@ mod tests {
     use std::path::Path;
 
     use tooltune_checkpoints::ModelFiles;
-    use tooltune_checkpoints::weights::{FloatDtype, write_tensors_as};
+    use tooltune_checkpoints::weights::{FloatDtype, Nf4Tensor, write_tensors_as};
 
     use super::*;
 
@@ -462,12 +531,76 @@ mod tests {
             );
             for weights in files {
                 let [as_bf16, as_f32] = [
-                    None,
-                    Some(&(|_: &str, _: &mut HostTensor| {}) as &Change<'_>),
+                    Stored::AsIs,
+                    Stored::Changed(&|_: &str, _: &mut HostTensor| {}),
                 ]
-                .map(|change| load(&config, &weights, ComputeDtype::Bf16, &device, change))
+                .map(|stored| load(&config, &weights, ComputeDtype::Bf16, &device, stored))
                 .map(|decoder| matrices(&decoder.expect("a decoder")));
                 assert!(as_bf16 == as_f32, "{}", weights.origin().display());
+            }
+        }
+    }
+
+    fn open(folder: &str) -> (DecoderConfig, Weights) {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+        let folder = fixtures.join(folder);
+        let config = ModelFiles::read_config(&folder.join("config.json")).expect("a config");
+        let config = DecoderConfig::from_json(&config).expect("a decoder");
+        (config, Weights::open(&folder).expect("weights"))
+    }
+
+    fn n_quantised(decoder: &Decoder) -> usize {
+        let stacks = decoder.blocks.iter().flat_map(|block| &block.stacks);
+        stacks.filter(|stack| stack.weight.is_quantised()).count()
+    }
+
+    const DTYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
+
+    #[test]
+    fn codes_of_a_folder_are_kept_with_their_values() {
+        let (config, weights) = open("../../../checkpoints/tests/fixtures/nf4/model");
+        for dtype in DTYPES {
+            let [kept, dense] = [Stored::Nf4, Stored::AsIs].map(|stored| {
+                load(&config, &weights, dtype, &Device::flex(), stored).expect("a decoder")
+            });
+            // One of eight stacks has a module that the folder does not quantise.
+            assert_eq!([n_quantised(&kept), n_quantised(&dense)], [7, 0]);
+            assert!(matrices(&kept) == matrices(&dense), "{dtype:?}");
+        }
+    }
+
+    #[test]
+    fn plain_weights_get_the_codes_of_bitsandbytes() {
+        for family in ["llama31", "phi3", "qwen3_5_text"] {
+            let (config, weights) = open(family);
+            for dtype in DTYPES {
+                let decoder = load_nf4_decoder(&config, &weights, dtype, &Device::flex());
+                let decoder = decoder.expect("a decoder");
+                assert_eq!(n_quantised(&decoder), 4 * config.num_hidden_layers);
+                for (layer, block) in decoder.blocks.iter().enumerate() {
+                    let projections = config.projections(layer);
+                    for (stack, range) in block.stacks.iter().zip(&projections.stacks) {
+                        let values = range.clone().flat_map(|index| {
+                            let path = &projections.paths[index];
+                            let name = format!("model.layers.{layer}.{path}.weight");
+                            let mut weight = weights.read_f32(&name).expect("a weight");
+                            let mut stored_as = FloatDtype::F32;
+                            if dtype == ComputeDtype::Bf16 {
+                                stored_as = FloatDtype::BF16;
+                                for value in &mut weight.values {
+                                    *value = stored_as.rounded(*value);
+                                }
+                            }
+                            let codes = Nf4Tensor::quantise(&weight, stored_as, true);
+                            codes.expect("finite values").dequantise().values
+                        });
+                        let expected: Vec<u32> = values.map(f32::to_bits).collect();
+                        assert!(
+                            bits(&stack.weight) == expected,
+                            "{family}, {layer}, {dtype:?}"
+                        );
+                    }
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ pub mod linear_attention;
 pub mod load;
 pub mod minilm;
 mod multipliers;
+pub mod nf4;
 pub mod rotary;
 
 pub use config::DecoderConfig;

@@ -40,6 +40,9 @@ pub(super) const PACKED_COPIES: f64 = 2.0;
 /// new values reuse buffers of the step.
 pub(super) const UPDATE_COPIES: f64 = 1.0;
 
+/// Bytes of the exact sum of a trained value's gradient, a 64-bit integer.
+pub(super) const SUM_BYTES: f64 = 8.0;
+
 /// Additional copies of fully trained weights: first their gradients before concatenation and the
 /// values added to them, later the new weights copied into the model.
 pub(super) const WHOLE_WEIGHT_COPIES: f64 = 2.0;

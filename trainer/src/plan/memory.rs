@@ -21,8 +21,9 @@ use crate::encoder::PASS_TOKENS;
 use crate::models::DecoderConfig;
 use crate::models::kv_cache::PREFILL_TOKENS;
 use crate::models::layers::Mixer;
+use crate::models::load::Quantization;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
-use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes};
+use crate::recipes::kept_blocks::{BlockWidths, F32, KeptBlocks, compute_bytes, stored_bytes};
 
 /// Limit of one part, an exabyte, so that sums of parts do not overflow.
 const MAX_PART_BYTES: f64 = 1e18;
@@ -78,6 +79,8 @@ pub(super) struct MemoryInput<'a> {
     pub n_whole: usize,
     /// The dtype of matrix-multiplication inputs.
     pub compute_dtype: ComputeDtype,
+    /// How frozen projections are stored.
+    pub quantization: Quantization,
     /// Size of the tokenizer's vocabulary.
     pub vocabulary: usize,
     /// Tokens of all examples.
@@ -334,21 +337,23 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 }
 
 fn weight_bytes(input: &MemoryInput) -> f64 {
-    base_weight_bytes(input.model, input.compute_dtype, input.trains_head())
+    let stored = (input.compute_dtype, input.quantization);
+    base_weight_bytes(input.model, stored, input.trains_head())
 }
 
 /// Bytes of the base weights. Packed weights are stored once, but a frozen head is stored twice,
 /// once per direction.
 pub(super) fn base_weight_bytes(
     model: &DecoderConfig,
-    compute_dtype: ComputeDtype,
+    (compute_dtype, quantization): (ComputeDtype, Quantization),
     trains_head: bool,
 ) -> f64 {
     let head = match trains_head {
         true => 0,
         false => model.vocab_size * model.hidden_size,
     };
-    compute_bytes(compute_dtype) * (model.n_parameters() + head) as f64
+    let head_bytes = compute_bytes(compute_dtype) * head as f64;
+    head_bytes + stored_bytes(model, compute_dtype, quantization)
 }
 
 fn logits(model: &DecoderConfig, rows: usize) -> f64 {

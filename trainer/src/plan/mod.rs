@@ -11,6 +11,7 @@ mod memory;
 mod offline;
 mod pace;
 mod probe;
+mod ranks;
 mod retriever;
 mod step;
 mod workload;
@@ -22,6 +23,7 @@ pub use memory::{GENERATION, MemoryPlan, Part, Phase, size};
 pub use offline::{Outline, RetrieverOutline, base_weights, outline};
 pub use pace::{Pace, PaceInput, PaceSource};
 pub use probe::{Probe, probe};
+pub use ranks::{Connection, RanksPlan, RanksSetup, StepTime};
 pub use retriever::{RetrieverPlan, TextShape, plan_retriever};
 pub use workload::{BatchShape, EvaluationWork, TrainingWork};
 
@@ -37,6 +39,7 @@ use crate::encoder::{EncoderFiles, EncoderOptions};
 use crate::error::Error;
 use crate::eval::in_loop::ranks_untrained;
 use crate::lora::LoraLayout as _;
+use crate::models::load::Quantization;
 use crate::models::minilm::MiniLmConfig;
 use crate::recipes::preparation::Preparation;
 use crate::settings;
@@ -54,6 +57,8 @@ pub struct Needs {
     pub n_weights: usize,
     /// Number of trained values: of the adapter, or of a retriever without a language model.
     pub n_trained: usize,
+    /// How frozen projections are stored.
+    pub quantization: Quantization,
     /// Predicted memory.
     pub memory: MemoryPlan,
     /// Predicted peak of a step without evaluations and saves, to compare with a probe.
@@ -117,6 +122,7 @@ impl Needs {
         Self {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,
+            quantization: input.quantization,
             memory: memory_plan(input),
             step_bytes: step_bytes(input),
             checkpoint_bytes,
@@ -158,6 +164,7 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         n_adapter,
         n_whole,
         compute_dtype,
+        quantization: preparation.training.base.quantization,
         vocabulary: preparation.training.base.tokenizer.vocab_size(),
         n_example_tokens: preparation.report.n_tokens,
         kept_blocks,

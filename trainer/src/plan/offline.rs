@@ -13,9 +13,11 @@ use tooltune_disk::regular_file;
 use tooltune_kernels::ComputeDtype;
 
 use super::memory::{MemoryInput, base_weight_bytes};
+use super::pace::training_operations;
 use super::retriever::{RetrieverNeeds, TextShape};
 use super::workload::{BatchShape, EvaluationWork, encodes};
 use super::{Needs, evaluation_encoders};
+use crate::base_model::BaseModel;
 use crate::config::{self, Config, EvalStrategy, RunLength, Suite};
 use crate::device;
 use crate::encoder::{MAX_SEQ_LENGTH, json};
@@ -53,6 +55,8 @@ pub struct Outline {
     pub steps: Option<u64>,
     /// The largest possible micro-batch.
     pub largest: BatchShape,
+    /// Operations of a step of such micro-batches, without attention.
+    pub step_operations: f64,
     /// The retriever trained in the same run.
     pub retriever: Option<RetrieverOutline>,
 }
@@ -72,12 +76,16 @@ pub struct RetrieverOutline {
     needs: RetrieverNeeds,
 }
 
-/// Predicts the needs of a run.
+/// Predicts the needs of a run. `is_quantised` means that bitsandbytes quantised the model's folder.
 ///
 /// # Errors
 ///
 /// The adapter settings match no module, or the retriever's `config.json` is damaged.
-pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error> {
+pub fn outline(
+    config: &Config,
+    model: &DecoderConfig,
+    is_quantised: bool,
+) -> Result<Outline, Error> {
     let n_adapter = config.lora.n_parameters(model)?;
     let batch_size = config.train.per_device_train_batch_size;
     let n_tokens = batch_size.saturating_mul(config.data.max_length);
@@ -88,6 +96,7 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
     let configured = config.language_model()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu)?;
     let compute_dtype = compute_dtype(config.device, configured, &cpu)?;
+    let quantization = settings::quantization(config, is_quantised);
     let steps = known_steps(config.train.length());
     let retriever = retriever(config, steps, &cpu)?;
     let evaluation = evaluation(config);
@@ -98,17 +107,28 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         model,
         n_adapter,
         compute_dtype,
+        quantization,
         dora_activations: DoraActivations::from_lora(&config.lora),
     };
+    let kept_blocks = kept_blocks(config.device, shape, &cpu);
+    let n_parts = config.train.gradient_accumulation_steps as f64;
+    let n_step_tokens = n_parts * n_tokens as f64;
+    let step_operations = training_operations(
+        model,
+        n_adapter,
+        kept_blocks.count(n_tokens),
+        [n_step_tokens; 2],
+    );
     let needs = Needs::for_language_model(&MemoryInput {
         config,
         model,
         n_adapter,
         n_whole: config.lora.n_whole(model)?,
         compute_dtype,
+        quantization,
         vocabulary: model.vocab_size,
         n_example_tokens: 0,
-        kept_blocks: kept_blocks(config.device, shape, &cpu),
+        kept_blocks,
         loss_rows: match config.device {
             config::Device::Cpu => device::loss_rows(&cpu),
             config::Device::Cuda(_) => device::LOSS_ROWS_ON_GPU,
@@ -123,16 +143,18 @@ pub fn outline(config: &Config, model: &DecoderConfig) -> Result<Outline, Error>
         compute_dtype,
         steps,
         largest,
+        step_operations,
         retriever,
     })
 }
 
 /// Predicted bytes of the base weights on the config's device, which this machine may not have.
-pub fn base_weights(config: &Config, model: &DecoderConfig) -> Option<u64> {
+pub fn base_weights(config: &Config, base: &BaseModel) -> Option<u64> {
     let configured = config.language_model().ok()?.compute_dtype;
     let cpu = device::open(config::Device::Cpu).ok()?;
     let compute_dtype = compute_dtype(config.device, configured, &cpu).ok()?;
-    Some(base_weight_bytes(model, compute_dtype, false) as u64)
+    let stored = (compute_dtype, base.quantization);
+    Some(base_weight_bytes(&base.config, stored, false) as u64)
 }
 
 fn known_steps(length: RunLength) -> Option<u64> {

@@ -11,7 +11,7 @@ use tooltune_disk::regular_file;
 use tooltune_kernels::lora_linear::{LinearExtras, StackedLinear, lora_linear};
 use tooltune_kernels::{ComputeDtype, FrozenWeight, is_cpu};
 
-use super::{Plan, Probe};
+use super::{Plan, Probe, RanksPlan};
 use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::models::DecoderConfig;
@@ -105,6 +105,18 @@ impl Pace {
         n_tokens as f64 / self.tokens_per_second.max(1e-9)
     }
 
+    /// Seconds of all training steps. Ranks divide the time of one process; a recorded rate already
+    /// includes them.
+    pub fn training_seconds(&self, plan: &Plan, ranks: Option<&RanksPlan>) -> f64 {
+        let seconds = self.seconds(plan.training.n_tokens);
+        match (ranks, &self.source) {
+            (Some(ranks), PaceSource::Probe | PaceSource::Benchmark(_)) => {
+                ranks.training_seconds(seconds, plan.steps)
+            }
+            (None, _) | (_, PaceSource::Recorded(_)) => seconds,
+        }
+    }
+
     /// Describes the source of the rate.
     pub fn describe_source(&self) -> String {
         match &self.source {
@@ -140,17 +152,32 @@ fn recorded_pace(config: &Config) -> Option<Pace> {
     })
 }
 
-/// Operations of all steps: the blocks (forward, input gradients, and recomputation), the head for
-/// supervised tokens, and the adapters with their gradients.
+/// Operations of all steps.
 fn operations(plan: &Plan, model: &DecoderConfig) -> f64 {
+    let training = &plan.training;
+    training_operations(
+        model,
+        plan.needs.n_trained,
+        plan.kept_blocks,
+        [training.n_tokens as f64, training.n_trained_tokens as f64],
+    )
+}
+
+/// Operations of training on `n_tokens` tokens, of which `n_supervised` are supervised: the blocks
+/// (forward, input gradients, and recomputation of those that are not kept), the head for supervised
+/// tokens, and the adapters with their gradients. Attention is not included.
+pub(super) fn training_operations(
+    model: &DecoderConfig,
+    n_adapter: usize,
+    n_kept_blocks: usize,
+    [n_tokens, n_supervised]: [f64; 2],
+) -> f64 {
     let head = (model.vocab_size * model.hidden_size) as f64;
     let embedding = if model.tie_word_embeddings { 0.0 } else { head };
     let blocks = model.n_parameters() as f64 - head - embedding;
-    let kept_share = plan.kept_blocks as f64 / plan.n_blocks.max(1) as f64;
+    let kept_share = n_kept_blocks as f64 / model.num_hidden_layers.max(1) as f64;
     let passes = 4.0 + 2.0 * (1.0 - kept_share);
-    let operations_per_token = passes * blocks + 6.0 * plan.needs.n_trained as f64;
-    let training = &plan.training;
-    operations_per_token * training.n_tokens as f64 + 4.0 * head * training.n_trained_tokens as f64
+    (passes * blocks + 6.0 * n_adapter as f64) * n_tokens + 4.0 * head * n_supervised
 }
 
 /// Measures the operations per second of a matmul with the model's shape.

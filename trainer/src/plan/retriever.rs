@@ -18,6 +18,7 @@ use super::workload::MAX_SIMULATED_STEPS;
 use super::{Needs, checkpoint_bytes, n_checkpoints, size};
 use crate::config::{Config, RetrieverConfig};
 use crate::encoder::cut_texts::CutTexts;
+use crate::models::load::Quantization;
 use crate::models::minilm::{MiniLmConfig, ParameterLayout};
 use crate::recipes::kept_blocks::{F32, compute_bytes};
 use crate::recipes::retriever::RetrieverPreparation;
@@ -98,6 +99,7 @@ impl RetrieverPlan {
         Needs {
             n_weights: 0,
             n_trained: self.parameters,
+            quantization: Quantization::None,
             step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
             memory,
             checkpoint_bytes: self.checkpoint_bytes,

@@ -7,7 +7,7 @@
 use tooltune_kernels::ComputeDtype;
 
 use super::advice::Cause;
-use super::measured::{LOGITS_COPIES, TRAINED_LOGITS_COPIES};
+use super::measured::{LOGITS_COPIES, SUM_BYTES, TRAINED_LOGITS_COPIES};
 use super::memory::{MemoryInput, Part, part};
 use super::workload::BatchShape;
 use crate::models::DecoderConfig;
@@ -62,8 +62,12 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
     let moments = moments(input, shape).into_iter();
     let most = moments.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
     let most = most.unwrap_or_default();
+    // Several ranks need several micro-batches, so this includes them.
     let accumulates = input.config.train.gradient_accumulation_steps > 1;
-    let earlier = if accumulates { gradient(input) } else { 0.0 };
+    let sums = match accumulates {
+        true => SUM_BYTES * input.n_adapter as f64,
+        false => 0.0,
+    };
     let rows = input.loss_rows;
     vec![
         part(Cause::Batch, "saved block inputs", most.inputs),
@@ -71,7 +75,7 @@ pub(super) fn training(input: &MemoryInput, shape: &BatchShape) -> Vec<Part> {
         part(Cause::Batch, "activations of one block", most.block),
         part(Cause::Batch, format!("logits of {rows} rows"), most.logits),
         part(Cause::Adapter, "gradient", most.gradient),
-        part(Cause::Adapter, "gradient of earlier micro-batches", earlier),
+        part(Cause::Adapter, "exact sums of gradients", sums),
         // One weight at a time is transposed for its matmul; the freed copies fragment the heap.
         part(
             Cause::Weights,

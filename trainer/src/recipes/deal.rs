@@ -1,23 +1,22 @@
 //! Distributes the micro-batches of a step over the processes of a run.
 
-use tooltune_rows::batches::MicroBatch;
+use std::collections::BTreeMap;
 
 use crate::models::DecoderConfig;
 
-/// Estimated work of a micro-batch, in multiply-adds of a forward pass: the linear layers for each
-/// token, and attention for each pair of tokens of a document.
-pub(super) fn cost(micro_batch: &MicroBatch, model: &DecoderConfig) -> u64 {
+/// Estimated work of a micro-batch with documents of these lengths, in multiply-adds of a forward
+/// pass: the linear layers for each token, and attention for each pair of tokens of a document.
+pub(crate) fn cost(documents: impl Iterator<Item = usize>, model: &DecoderConfig) -> u64 {
     let width = (model.num_attention_heads * model.head_dim) as u64;
     let key_values = (model.num_key_value_heads * model.head_dim) as u64;
     let hidden = model.hidden_size as u64;
     let feed_forward = 3 * hidden * model.intermediate_size as u64;
     let layers = model.num_hidden_layers as u64;
     let per_token = layers * (hidden * (2 * width + 2 * key_values) + feed_forward);
-    let documents = micro_batch.cu_seqlens.windows(2);
-    let pairs: u64 = documents
-        .map(|ends| (ends[1].abs_diff(ends[0]) as u64).pow(2) / 2)
-        .sum();
-    let tokens = micro_batch.n_tokens() as u64;
+    let (tokens, pairs) = documents.fold((0, 0), |(tokens, pairs), length| {
+        let length = length as u64;
+        (tokens + length, pairs + length.pow(2) / 2)
+    });
     per_token
         .saturating_mul(tokens)
         .saturating_add((2 * width * layers).saturating_mul(pairs))
@@ -31,7 +30,7 @@ pub(super) fn cost(micro_batch: &MicroBatch, model: &DecoderConfig) -> u64 {
 /// # Source
 ///
 /// Graham 1969, "Bounds on Multiprocessing Timing Anomalies" (longest processing time first).
-pub(super) fn deal(items: &[(usize, u64)], world_size: usize) -> Vec<Vec<usize>> {
+pub(crate) fn deal(items: &[(usize, u64)], world_size: usize) -> Vec<Vec<usize>> {
     let mut sorted = items.to_vec();
     sorted.sort_by_key(|&(item, cost)| (std::cmp::Reverse(cost), item));
     let mut shares = vec![(0_u64, Vec::new()); world_size];
@@ -48,6 +47,38 @@ pub(super) fn deal(items: &[(usize, u64)], world_size: usize) -> Vec<Vec<usize>>
     shares.collect()
 }
 
+/// Busy time of the processes while the slowest one computes a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct BusyTime {
+    /// Work of all processes.
+    work: f64,
+    /// Work that the processes would do if none of them waited for the slowest one.
+    capacity: f64,
+}
+
+impl BusyTime {
+    /// Adds a step whose micro-batches have these costs.
+    pub(crate) fn add_step(&mut self, items: &[(usize, u64)], world_size: usize) {
+        let costs: BTreeMap<usize, u64> = items.iter().copied().collect();
+        let shares = deal(items, world_size);
+        let works = shares.iter().map(|share| {
+            let work = share.iter().map(|item| costs[item] as f64);
+            work.sum::<f64>()
+        });
+        let works: Vec<f64> = works.collect();
+        self.work += works.iter().sum::<f64>();
+        self.capacity += works.iter().copied().fold(0.0, f64::max) * world_size as f64;
+    }
+
+    /// Share of the time that a process computes, from 0 to 1; 1 without any work.
+    pub(crate) fn share(&self) -> f64 {
+        match self.capacity > 0.0 {
+            true => self.work / self.capacity,
+            false => 1.0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -61,6 +92,21 @@ mod tests {
         assert_eq!(deal(&items, 2), [vec![3, 4], vec![0, 1, 2]]);
         assert_eq!(deal(&items, 1), [vec![0, 1, 2, 3, 4]]);
         assert_eq!(deal(&[(2, 1)], 3), [vec![2], vec![], vec![]]);
+    }
+
+    #[test]
+    fn processes_are_busy_while_the_slowest_one_computes() {
+        let mut busy = BusyTime::default();
+        assert_eq!(busy.share(), 1.0);
+        // The processes get 7 + 3 and 5 + 4: the second one waits for 1 of 10.
+        busy.add_step(&[(0, 7), (1, 3), (2, 5), (3, 4)], 2);
+        assert_eq!(busy.share(), 19.0 / 20.0);
+        // In this step the second process has nothing to do.
+        busy.add_step(&[(5, 4)], 2);
+        assert_eq!(busy.share(), 23.0 / 28.0);
+        let mut alone = BusyTime::default();
+        alone.add_step(&[(0, 7), (1, 3)], 1);
+        assert_eq!(alone.share(), 1.0);
     }
 
     proptest! {

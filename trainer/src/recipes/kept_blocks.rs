@@ -13,7 +13,7 @@ use crate::device::{LOSS_ROWS_ON_GPU, free_memory_bytes};
 use crate::models::DecoderConfig;
 use crate::models::families::{BranchNorms, Gate, HeadNorms};
 use crate::models::layers::Mixer;
-use crate::models::load::projection_features;
+use crate::models::load::{Quantization, projection_features};
 
 /// Share of the free CPU memory that `auto` may fill with activations. The rest is for temporary
 /// buffers and other programs.
@@ -32,6 +32,9 @@ const GPU_ADAPTER_COPIES: f64 = 5.0;
 /// Copies of a chunk's logits on a GPU in the compute dtype: the logits, which become gradients in
 /// place, and one temporary.
 const GPU_LOGITS_COPIES: f64 = 2.0;
+
+/// Bytes per value in NF4: a code, and the share of an index per 64 values and a scale per 16,384.
+const NF4_BYTES: f64 = 0.5 + 1.0 / 64.0 + 4.0 / 16_384.0;
 
 /// Bytes of an f32, the dtype of the residual stream, adapters and logits.
 pub(crate) const F32: f64 = 4.0;
@@ -242,6 +245,8 @@ pub struct RunShape<'a> {
     pub n_adapter: usize,
     /// The dtype of matrix-multiplication inputs.
     pub compute_dtype: ComputeDtype,
+    /// How frozen projections are stored.
+    pub quantization: Quantization,
     /// Additional activations for DoRA.
     pub dora_activations: DoraActivations,
 }
@@ -264,7 +269,9 @@ impl KeptBlocks {
 
     /// Creates the rule for a CPU with `free_bytes` of free memory.
     pub(crate) fn on_cpu(free_bytes: f64, shape: RunShape) -> Self {
-        let max_bytes = MAX_WEIGHT_MULTIPLE * shape.weight_bytes();
+        // The same number of blocks with quantised weights, so that steps are not slower.
+        let weight_bytes = stored_bytes(shape.model, shape.compute_dtype, Quantization::None);
+        let max_bytes = MAX_WEIGHT_MULTIPLE * weight_bytes;
         let budget = Budget {
             bytes: (CPU_SHARE * free_bytes).min(max_bytes),
             bytes_per_token: 0.0,
@@ -280,7 +287,7 @@ impl KeptBlocks {
             ..
         } = shape;
         let logits = LOSS_ROWS_ON_GPU as f64 * model.vocab_size as f64;
-        let resident = shape.weight_bytes()
+        let resident = stored_bytes(model, compute_dtype, shape.quantization)
             + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
             + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
             + shape.dora_activations.kept_weights(model);
@@ -328,11 +335,30 @@ impl KeptBlocks {
     }
 }
 
-impl RunShape<'_> {
-    /// Bytes of the weights in the compute dtype.
-    fn weight_bytes(&self) -> f64 {
-        compute_bytes(self.compute_dtype) * self.model.n_parameters() as f64
-    }
+/// Bytes of the weights as they are stored.
+pub(crate) fn stored_bytes(
+    model: &DecoderConfig,
+    compute_dtype: ComputeDtype,
+    quantization: Quantization,
+) -> f64 {
+    let quantised = match quantization {
+        Quantization::None => 0.0,
+        Quantization::Nf4 => n_projection_values(model),
+    };
+    let plain = model.n_parameters() as f64 - quantised;
+    compute_bytes(compute_dtype) * plain + NF4_BYTES * quantised
+}
+
+/// Number of values of all projections.
+fn n_projection_values(model: &DecoderConfig) -> f64 {
+    let of_layer = |layer: usize| {
+        let indices = 0..model.projections(layer).paths.len();
+        indices.map(move |index| projection_features(model, layer, index))
+    };
+    let features = (0..model.num_hidden_layers).flat_map(of_layer);
+    features
+        .map(|(inputs, outputs)| inputs as f64 * outputs as f64)
+        .sum()
 }
 
 impl BlockWidths {
@@ -441,6 +467,7 @@ mod tests {
             model: &model,
             n_adapter: 41_943_040,
             compute_dtype: ComputeDtype::Bf16,
+            quantization: Quantization::None,
             dora_activations: DoraActivations::None,
         };
         let n_kept = |gib: f64, n_tokens| {
@@ -453,5 +480,14 @@ mod tests {
         assert!((8..24).contains(&half), "{half}");
         // Shorter micro-batches keep more blocks, longer ones fewer.
         assert!(n_kept(40.0, 4096) > half && half > n_kept(40.0, 12_288));
+        let nf4 = RunShape {
+            quantization: Quantization::Nf4,
+            ..shape
+        };
+        let gib = (1u64 << 30) as f64;
+        assert!(KeptBlocks::on_gpu(22.0 * gib, nf4).count(2048) > 0);
+        // 6.98 billion values with 4.127 bits, and 1.05 billion with 16.
+        let bytes = stored_bytes(&model, ComputeDtype::Bf16, Quantization::Nf4);
+        assert!((5.6e9..5.8e9).contains(&bytes), "{bytes}");
     }
 }

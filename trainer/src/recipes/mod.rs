@@ -2,7 +2,8 @@
 
 mod attention_plan_prefetch;
 pub mod data_plane;
-mod deal;
+pub(crate) mod deal;
+pub mod follower;
 pub mod history;
 pub mod kept_blocks;
 pub mod learner;

@@ -138,6 +138,7 @@ impl Training {
             model,
             n_adapter: self.lora.n_parameters(model)?,
             compute_dtype,
+            quantization: self.base.quantization,
             dora_activations: DoraActivations::from_lora(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))

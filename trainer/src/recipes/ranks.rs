@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use tooltune_ranks::Ranks;
+use tooltune_ranks::{Ranks, RanksError};
 use tooltune_rows::batches::{Cursor, StepBatch};
 
 use super::deal::{cost, deal};
 use super::learner::{Learner, supervised};
+use super::retriever::RetrieverRun;
+use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::optim::backward::Watch;
@@ -25,9 +27,11 @@ use crate::optim::backward::Watch;
 pub(super) enum Order {
     /// Compute the step number `step`, which begins at `cursor`.
     Step { step: u64, cursor: Cursor },
-    /// Compare the adapters of all processes.
+    /// Compute the next step of the retriever.
+    RetrieverStep,
+    /// Compare the weights of all processes.
     Compare,
-    /// Complete prompts of an evaluation.
+    /// Compute a share of an evaluation.
     Serve,
     /// End the connections between GPUs, after the last step.
     Disconnect,
@@ -90,7 +94,7 @@ pub(super) fn compute_step(
 ) -> Result<Option<(f64, Tensor<1>)>, Error> {
     let model = &learner.training.base.config;
     let items: Vec<(usize, u64)> = supervised(batch)
-        .map(|i| (i, cost(&batch.micro_batches[i], model)))
+        .map(|i| (i, cost(batch.micro_batches[i].document_lengths(), model)))
         .collect();
     let mut shares = deal(&items, ranks.world_size());
     let own = std::mem::take(&mut shares[ranks.rank()]);
@@ -195,18 +199,52 @@ pub(super) fn disconnect(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result
     learner.data_plane.close()
 }
 
-/// Compares the adapters of all processes by a checksum.
+/// The weights that all processes of a run compute. `retriever` is there if they divide its steps.
+pub(super) fn weights<'w>(
+    learner: &'w Learner<'_>,
+    retriever: Option<&'w RetrieverRun<'_>>,
+) -> Vec<(&'static str, &'w Tensor<1>)> {
+    let mut weights = vec![("adapter", &learner.adapters.flat)];
+    weights.extend(retriever.map(|run| ("retriever", &run.parameters)));
+    weights
+}
+
+/// Compares named weights of all processes by checksums.
 ///
 /// # Errors
 ///
-/// A process has another adapter than the leader; the error names it.
-pub(super) fn compare_adapters(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+/// A process has other weights than the leader; the error names them and the process.
+pub(super) fn compare(weights: &[(&str, &Tensor<1>)], ranks: &mut Ranks) -> Result<(), Error> {
+    let sums = weights.iter().map(|(name, weights)| {
+        let sum = crc32c::crc32c(weights.to_data().as_bytes());
+        ((*name).to_owned(), format!("{sum:08x}"))
+    });
+    Ok(ranks.agree(&sums.collect())?)
+}
+
+/// Compares the leader's weights with those of all processes before it saves them. After the loss of
+/// a process, the leader saves without a comparison.
+///
+/// # Errors
+///
+/// A process has other weights.
+pub(super) fn compare_before_save(
+    weights: &[(&str, &Tensor<1>)],
+    ranks: &mut Ranks,
+) -> Result<(), Error> {
     if ranks.world_size() == 1 {
         return Ok(());
     }
-    let data = learner.adapters.flat.to_data();
-    let sum = format!("{:08x}", crc32c::crc32c(data.as_bytes()));
-    Ok(ranks.agree(&BTreeMap::from([("adapter".to_owned(), sum)]))?)
+    match order(ranks, &Order::Compare).and_then(|()| compare(weights, ranks)) {
+        Err(Error::Ranks(error)) if !matches!(error, RanksError::Differs { .. }) => Ok(()),
+        compared => compared,
+    }
+}
+
+/// Whether several processes divide the steps of the retriever that the config trains.
+pub fn divides_retriever(config: &Config) -> bool {
+    let retriever = config.trained_retriever();
+    retriever.is_some_and(|retriever| retriever.mini_batch_size.is_some())
 }
 
 /// While this value lives, a thread reports progress, for work that only this rank does and that

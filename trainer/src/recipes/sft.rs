@@ -1,8 +1,8 @@
 //! Supervised fine-tuning: trains an adapter on a base model and rows, and writes a run directory.
 //!
 //! [`train`] is one plain loop with one update and one save. A checkpoint contains everything that
-//! the next step needs, so a resumed run equals an uninterrupted one. [`follow`] computes a share of
-//! every step for the process that runs [`train`].
+//! the next step needs, so a resumed run equals an uninterrupted one. Other processes compute a share
+//! of every step in [`super::follower`].
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,11 +17,11 @@ use tooltune_rows::batches::StepBatch;
 
 use super::data_plane::DataPlane;
 use super::learner::{Learner, no_supervision, row_ids, supervised};
-use super::preparation::{Preparation, Training};
+use super::preparation::Preparation;
 use super::ranks::{self, Order, Working};
 use super::reporter::{RetrieverTiming, StepLine, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
-use super::retriever::{RetrieverRun, RetrieverStep, files};
+use super::retriever::{self, RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
 use super::run_lock::InputTimes;
 use super::run_loop::{Recipe, RunLoop};
@@ -29,9 +29,8 @@ use super::summary::RunSummary;
 use super::trainer_state::{Snapshot, TrainerState};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::generate::GenerationOptions;
 use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
-use crate::eval::served::{OtherProcesses, Served, serve};
+use crate::eval::served::{OtherProcesses, Served};
 use crate::eval::suites::{Files, Metrics};
 use crate::interrupt::Interrupt;
 use crate::not_finite;
@@ -61,7 +60,7 @@ struct Run<'a> {
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
 /// lists the config's files before `preparation` read them. The other processes of `ranks` run
-/// [`follow`]; `data_plane` adds the gradients of all.
+/// [`follow`](super::follower::follow); `data_plane` adds the gradients of all.
 ///
 /// # Errors
 ///
@@ -89,44 +88,12 @@ pub fn train(
     Ok(RunSummary { profile, ..summary })
 }
 
-/// Computes a share of the steps of [`train`] in the first process of `ranks`, until that process
-/// ends the run. Returns its exit status.
-///
-/// # Errors
-///
-/// A weight or an example cannot be read, or a process of the run ended early.
-pub fn follow(
-    config: &Config,
-    training: &Training,
-    device: &Device,
-    (ranks, data_plane): (&mut Ranks, DataPlane),
-) -> Result<u8, Error> {
-    let (mut learner, _) = Learner::open(config, training, None, device, data_plane)?;
-    ranks::take_over(&mut learner, ranks)?;
-    let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
-    let interrupt = Interrupt::begin();
-    let options = GenerationOptions::from_config(config, &training.base.stop_ids);
-    loop {
-        match ranks::next_order(ranks)? {
-            Order::Step { step, cursor } => {
-                let (batch, _) = learner.read_step(cursor);
-                let batch = batch?;
-                let mut watch = |_| !interrupt.is_set();
-                let computed = ranks::compute_step(&learner, ranks, &batch, step, &mut watch)?;
-                if let Some((loss_sum, gradient)) = computed {
-                    let loss = loss_sum / batch.sum_loss_weights();
-                    learner.update(gradient, loss, schedule.at(step));
-                }
-            }
-            Order::Compare => ranks::compare_adapters(&learner, ranks)?,
-            Order::Serve => {
-                let model = (&learner.decoder, &training.base);
-                serve(model, &options, ranks, &|| interrupt.is_set())?;
-            }
-            Order::Disconnect => ranks::disconnect(&mut learner, ranks)?,
-            Order::End { exit_code } => return Ok(exit_code),
-        }
-    }
+/// A step that has been computed and not yet applied.
+struct ComputedStep {
+    loss_sum: f64,
+    gradient: Tensor<1>,
+    retriever: Option<RetrieverTiming>,
+    retriever_cpu_seconds: f64,
 }
 
 impl<'a> Run<'a> {
@@ -143,6 +110,9 @@ impl<'a> Run<'a> {
         let (learner, state) = Learner::open(config, training, start.as_ref(), device, data_plane)?;
         ranks::hand_over(&learner, ranks)?;
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
+        if let Some(retriever) = &retriever {
+            retriever::ranks::hand_over(retriever, ranks)?;
+        }
         let steps = RunSteps {
             n_done: state.step,
             total: training.total_steps,
@@ -190,7 +160,7 @@ impl<'a> Run<'a> {
             }
             Err(error) => return Err(error),
         };
-        let (loss_sum, gradient) = match self.gradient(&batch, started) {
+        let computed = match self.compute(&batch, started) {
             Ok(Some(computed)) => computed,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
@@ -202,8 +172,8 @@ impl<'a> Run<'a> {
         let step = self.state.step + 1;
         let learning_rate = schedule.at(step);
         let sum_loss_weights = batch.sum_loss_weights();
-        let loss = loss_sum / sum_loss_weights;
-        let outcome = self.learner.update(gradient, loss, learning_rate);
+        let loss = computed.loss_sum / sum_loss_weights;
+        let outcome = self.learner.update(computed.gradient, loss, learning_rate);
         self.interrupt.get_or_insert_with(Interrupt::begin);
 
         self.state.step = step;
@@ -213,18 +183,20 @@ impl<'a> Run<'a> {
         self.state.evaluated = false;
         let grad_norm = self.note_outcome(outcome, loss, &batch)?;
         if matches!(outcome, StepOutcome::Updated { .. }) {
-            self.state.window.loss_sum += loss_sum;
+            self.state.window.loss_sum += computed.loss_sum;
             self.state.window.loss_weights_sum += sum_loss_weights;
         }
-        let mut timing = StepTiming {
+        let retriever_seconds = computed
+            .retriever
+            .map_or(0.0, |timing| timing.retriever_seconds);
+        let timing = StepTiming {
             step,
-            seconds: started.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds() - cpu_started,
+            seconds: started.elapsed().as_secs_f64() - retriever_seconds,
+            cpu_seconds: cpu_seconds() - cpu_started - computed.retriever_cpu_seconds,
             tokens: batch.n_tokens(),
             trained_tokens: batch.n_trained_tokens(),
-            retriever: None,
+            retriever: computed.retriever,
         };
-        timing.retriever = self.advance_retriever()?;
         self.run.reporter.record_timing(&timing, loss)?;
         self.log_step(grad_norm, learning_rate)?;
         self.run.lock.write_if_read()?;
@@ -235,18 +207,41 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Runs the retriever steps that are due after this step of the language model.
-    fn advance_retriever(&mut self) -> Result<Option<RetrieverTiming>, Error> {
+    /// Computes the gradient of a step that began at `started`, and runs the retriever's steps that
+    /// are due with it. Returns `None` if a signal interrupted the step, which discards it.
+    ///
+    /// The language model is updated afterwards: if a process is lost in a step of the retriever,
+    /// both models can be saved as they are before the next step of the language model.
+    fn compute(
+        &mut self,
+        batch: &StepBatch,
+        started: Instant,
+    ) -> Result<Option<ComputedStep>, Error> {
+        let Some((loss_sum, gradient)) = self.gradient(batch, started)? else {
+            return Ok(None);
+        };
+        let cpu_started = cpu_seconds();
+        let retriever = self.advance_retriever(self.state.step + 1)?;
+        Ok(Some(ComputedStep {
+            loss_sum,
+            gradient,
+            retriever,
+            retriever_cpu_seconds: cpu_seconds() - cpu_started,
+        }))
+    }
+
+    /// Runs the retriever steps that are due with step `step` of the language model.
+    fn advance_retriever(&mut self, step: u64) -> Result<Option<RetrieverTiming>, Error> {
         let Some(retriever) = &mut self.retriever else {
             return Ok(None);
         };
         let retriever_steps = retriever
             .preparation
-            .steps_due(self.state.step, self.preparation.training.total_steps);
+            .steps_due(step, self.preparation.training.total_steps);
         let started = Instant::now();
         let mut pairs = 0;
         while retriever.state.step < retriever_steps {
-            let step = retriever.step()?;
+            let (step, _) = retriever.step(self.ranks, false)?;
             pairs += step.pairs;
             self.retriever_step = Some(step);
         }
@@ -442,12 +437,9 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn compare_ranks(&mut self) -> Result<(), Error> {
-        // After the loss of a rank, the others are ending.
-        if self.ranks.world_size() == 1 || self.ranks.check().is_err() {
-            return Ok(());
-        }
-        ranks::order(self.ranks, &Order::Compare)?;
-        ranks::compare_adapters(&self.learner, self.ranks)
+        let retriever = self.retriever.as_ref().filter(|run| run.is_divisible());
+        let weights = ranks::weights(&self.learner, retriever);
+        ranks::compare_before_save(&weights, self.ranks)
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {

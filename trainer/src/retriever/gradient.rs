@@ -3,17 +3,22 @@
 //! The loss needs all embeddings, but only the activations of one mini-batch fit into memory. All
 //! sentences are therefore first embedded without autodiff. The loss returns the gradient of each
 //! embedding. Each mini-batch is then embedded again, to propagate its embedding gradients to the
-//! parameters. If one mini-batch contains all sentences, they are embedded only once.
+//! parameters. Each process of a run does this for its own mini-batches; its last one is embedded
+//! only once.
 
-use burn::tensor::Tensor;
+use std::collections::BTreeMap;
+
+use burn::tensor::{Tensor, TensorData};
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
-use tooltune_kernels::adamw::concatenate;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
+use tooltune_kernels::gradient_sum::GradientSum;
 use tooltune_kernels::operation;
 
+use super::division::Division;
 use super::info_nce::InfoNce;
 use super::trained::{Tracked, Trained};
+use crate::error::Error;
 use crate::models::minilm::{EmbeddingHead, MiniLm, MiniLmConfig, ParameterLayout, Sentence};
 use crate::optim::StepError;
 
@@ -78,11 +83,12 @@ impl Encoder {
     }
 
     /// Loss of a batch and gradient of the parameters, with at most `mini_batch_size` sentences
-    /// under autodiff at once.
+    /// under autodiff at once. The mini-batches are divided among the processes of `division`; the
+    /// result does not depend on them.
     ///
     /// # Errors
     ///
-    /// A parameter has no gradient.
+    /// A parameter has no gradient, or a process was lost.
     ///
     /// # Source
     ///
@@ -95,40 +101,62 @@ impl Encoder {
         batch: &PairBatch,
         loss: &InfoNce,
         mini_batch_size: usize,
-    ) -> Result<StepGradient, StepError> {
+        division: &mut dyn Division,
+    ) -> Result<StepGradient, Error> {
         let n_queries = sentences.queries.len();
         let all = [&sentences.queries[..], &sentences.documents].concat();
-        let loss_of_embeddings = |embeddings: Tensor<2>| {
-            let [n, d] = embeddings.dims();
-            let queries = embeddings.clone().narrow(0, 0, n_queries);
-            let documents = embeddings.narrow(0, n_queries, n - n_queries);
-            let loss_result = loss.loss(queries, documents, batch);
-            let gradient = Tensor::cat(vec![loss_result.d_queries, loss_result.d_documents], 0);
-            (loss_result.loss, gradient.reshape([n, d]))
+        let size = mini_batch_size.clamp(1, all.len().max(1));
+        let mini_batches: Vec<&[Sentence<'_>]> = all.chunks(size).collect();
+        let n_tokens =
+            |part: &&[Sentence<'_>]| part.iter().map(|s| s.ids.len() as u64).sum::<u64>();
+        let own = division.own(&mini_batches.iter().map(n_tokens).collect::<Vec<u64>>());
+
+        let mut values = BTreeMap::new();
+        let plain = (own.len() > 1).then(|| self.with_parameters(flat));
+        let mut kept = None;
+        for (position, &i) in own.iter().enumerate() {
+            let embedded = match &plain {
+                Some(plain) if position + 1 < own.len() => plain.embed(mini_batches[i]),
+                _ => {
+                    let graph = kept.insert(self.graph(flat, mini_batches[i]));
+                    graph.embeddings.clone().inner()
+                }
+            };
+            values.insert(i, embedded.to_data().iter::<f32>().collect());
+            division.progress();
+        }
+        drop(plain);
+        let values = division.exchange(values, mini_batches.len())?.concat();
+        let shape = [all.len(), values.len() / all.len().max(1)];
+        let embeddings = Tensor::<2>::from_data(TensorData::new(values, shape), &flat.device());
+
+        let queries = embeddings.clone().narrow(0, 0, n_queries);
+        let documents = embeddings.narrow(0, n_queries, all.len() - n_queries);
+        let computed = loss.loss(queries, documents, batch);
+        let d_embeddings = Tensor::cat(vec![computed.d_queries, computed.d_documents], 0);
+
+        let mut sum = GradientSum::new(flat.dims()[0], mini_batches.len());
+        // The kept graph comes first, so that at most one graph is in memory.
+        for &i in own.iter().rev() {
+            let graph = kept
+                .take()
+                .unwrap_or_else(|| self.graph(flat, mini_batches[i]));
+            let d_part = d_embeddings
+                .clone()
+                .narrow(0, i * size, mini_batches[i].len());
+            sum.add_matrices(graph.backward(d_part)?);
+            division.progress();
+        }
+        let gradient = if division.is_alone() {
+            sum.finish::<Error>(flat, None)?
+        } else {
+            let mut add_all = |sums: &mut [i64]| division.add_all(sums);
+            sum.finish(flat, Some(&mut add_all))?
         };
-        if all.len() <= mini_batch_size {
-            let graph = self.graph(flat, &all);
-            let (loss, d_embeddings) = loss_of_embeddings(graph.embeddings.clone().inner());
-            let gradient = graph.backward(d_embeddings)?;
-            return Ok(StepGradient { loss, gradient });
-        }
-        let mini_batches: Vec<&[Sentence<'_>]> = all.chunks(mini_batch_size.max(1)).collect();
-        let plain = self.with_parameters(flat);
-        let embeddings = mini_batches.iter().map(|part| plain.embed(part)).collect();
-        let (loss, d_embeddings) = loss_of_embeddings(Tensor::cat(embeddings, 0));
-        let mut total: Option<Tensor<1>> = None;
-        let mut first = 0;
-        for part in mini_batches {
-            let d_part = d_embeddings.clone().narrow(0, first, part.len());
-            first += part.len();
-            let gradient = self.graph(flat, part).backward(d_part)?;
-            total = Some(match total {
-                Some(total) => total.add(gradient),
-                None => gradient,
-            });
-        }
-        let gradient = total.unwrap_or_else(|| flat.zeros_like());
-        Ok(StepGradient { loss, gradient })
+        Ok(StepGradient {
+            loss: computed.loss,
+            gradient,
+        })
     }
 
     /// Embeds sentences, with the trained parameters as leaves.
@@ -150,14 +178,14 @@ struct Graph {
 }
 
 impl Graph {
-    /// Computes the gradient of all parameters from the gradient of the embeddings.
-    fn backward(self, d_embeddings: Tensor<2>) -> Result<Tensor<1>, StepError> {
+    /// Computes the gradients of all leaves from the gradient of the embeddings.
+    fn backward(self, d_embeddings: Tensor<2>) -> Result<Vec<Tensor<2>>, StepError> {
         operation!("encoder backward");
         let mut gradients = backward_with_gradient(self.embeddings, d_embeddings);
         let parts = self.leaves.iter().map(|leaf| {
             let gradient = leaf.grad_remove(&mut gradients);
             gradient.ok_or(StepError::NoEncoderGradient)
         });
-        Ok(concatenate(parts.collect::<Result<_, _>>()?))
+        parts.collect()
     }
 }

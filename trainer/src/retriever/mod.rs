@@ -4,10 +4,12 @@
 //! parameters ([`trained`]), a few sentences at a time. [`crate::recipes::retriever`] runs the
 //! steps.
 
+pub mod division;
 pub mod gradient;
 pub mod info_nce;
 pub mod trained;
 
+pub use division::{Alone, Division};
 pub use gradient::{Encoder, Sentences, StepGradient};
 pub use info_nce::{Direction, InfoNce};
 pub use trained::{RetrieverLora, Trained};

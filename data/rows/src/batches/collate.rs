@@ -68,6 +68,12 @@ impl MicroBatch {
         self.cu_seqlens.last().copied().unwrap_or(0)
     }
 
+    /// Number of tokens of each document, in order.
+    pub fn document_lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        let documents = self.cu_seqlens.windows(2);
+        documents.map(|ends| ends[1].abs_diff(ends[0]))
+    }
+
     /// Number of documents.
     pub fn n_documents(&self) -> usize {
         self.example_ids.len()

@@ -5,7 +5,7 @@
 //! [`Operand`](operand::Operand).
 
 pub(crate) mod convert;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod operand;
 pub(crate) mod panels;
 pub(crate) mod product;

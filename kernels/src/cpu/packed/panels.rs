@@ -76,6 +76,8 @@ struct Span {
 pub(crate) struct Panels<T> {
     lines: Lines,
     spans: Vec<Span>,
+    /// Number of the first panel; not 0 if these are only some panels of the matrix.
+    first_panel: usize,
     depth: usize,
     columns: usize,
     operand: PhantomData<T>,
@@ -190,6 +192,13 @@ impl<T: Operand> Panels<T> {
         Self::pack_row_starts(rows, [columns, depth], depth, Lines::Owned(lines))
     }
 
+    /// Like [`Self::pack_rows`], in borrowed memory.
+    pub(crate) fn pack_rows_on_loan(rows: &[T], [columns, depth]: [usize; 2]) -> Self {
+        assert_eq!(rows.len(), columns * depth, "rows do not match the shape");
+        let lines = Buffer::repeated(EMPTY, Self::whole_half_lines([depth, columns]));
+        Self::pack_row_starts(rows, [columns, depth], depth, Lines::Lent(lines))
+    }
+
     /// Like `pack_rows`, for rows that are `stride` apart; `lines` are zeros.
     fn pack_row_starts(
         rows: &[T],
@@ -293,6 +302,7 @@ impl<T: Operand> Panels<T> {
         let mut panels = Self {
             lines: Lines::Lent(Buffer::repeated(EMPTY, 2 * line)),
             spans,
+            first_panel: 0,
             depth,
             columns,
             operand: PhantomData,
@@ -311,9 +321,15 @@ impl<T: Operand> Panels<T> {
     }
 
     /// Panels that each store all depths.
-    fn with_lines(lines: Lines, [depth, columns]: [usize; 2]) -> Self {
+    fn with_lines(lines: Lines, shape: [usize; 2]) -> Self {
+        let panels = 0..shape[1].div_ceil(COLUMNS);
+        Self::some_with_lines(lines, shape, panels)
+    }
+
+    /// Some panels of a matrix, each with all depths.
+    fn some_with_lines(lines: Lines, [depth, columns]: [usize; 2], panels: Range<usize>) -> Self {
         let words = depth.div_ceil(T::DEPTHS);
-        let spans = (0..columns.div_ceil(COLUMNS)).map(|panel| Span {
+        let spans = (0..panels.len()).map(|panel| Span {
             line: panel * words,
             first_word: 0,
             words,
@@ -321,10 +337,48 @@ impl<T: Operand> Panels<T> {
         Self {
             lines,
             spans: spans.collect(),
+            first_panel: panels.start,
             depth,
             columns,
             operand: PhantomData,
         }
+    }
+
+    /// Some panels of a matrix `[depth, columns]`, each with all depths, in borrowed memory. `fill`
+    /// writes `group` consecutive panels at a time, from the first word of the first one. All threads
+    /// call it if `spread` is set.
+    ///
+    /// # Safety
+    ///
+    /// `fill` writes all words of its panels.
+    pub(crate) unsafe fn from_groups(
+        [depth, columns]: [usize; 2],
+        panels: Range<usize>,
+        group: usize,
+        spread: bool,
+        fill: impl Fn(Range<usize>, PanelWordsMut) + Sync,
+    ) -> Self {
+        let words = depth.div_ceil(T::DEPTHS);
+        let layout = PanelLayout::new::<T>(words);
+        let fill = |(i, lines): (usize, &mut [MaybeUninit<HalfLine>])| {
+            let first = panels.start + i * group;
+            let words = lines.as_mut_ptr().cast();
+            let group = first..panels.end.min(first + group);
+            fill(group, PanelWordsMut { words, layout });
+        };
+        let half_lines = (2 * words * group).max(1);
+        // SAFETY: guaranteed by the caller.
+        let lines = unsafe {
+            Buffer::filled(2 * words * panels.len(), |lines| {
+                if spread {
+                    let groups = lines.par_chunks_mut(half_lines).enumerate();
+                    groups.for_each(fill);
+                } else {
+                    lines.chunks_mut(half_lines).enumerate().for_each(fill);
+                }
+            })
+        };
+        Self::some_with_lines(Lines::Lent(lines), [depth, columns], panels)
     }
 
     /// The transposed matrix: panels for `dy W` from panels for `x Wᵀ`, in borrowed memory.
@@ -420,7 +474,7 @@ impl<T: Operand> Panels<T> {
 
     /// Panel `panel`.
     pub(crate) fn panel(&self, panel: usize) -> Panel {
-        let span = self.spans[panel];
+        let span = self.spans[panel - self.first_panel];
         Panel {
             words: self.half_lines(span).as_ptr().cast(),
             layout: PanelLayout::new::<T>(span.words),
@@ -439,7 +493,7 @@ impl<T: Operand> Panels<T> {
     ///
     /// If `to` is shorter than the depth, or the column does not exist.
     pub(crate) fn read_column(&self, column: usize, to: &mut [T]) {
-        let span = self.spans[column / COLUMNS];
+        let span = self.spans[column / COLUMNS - self.first_panel];
         let to = &mut to[..self.depth];
         to.fill(T::ZERO);
         let (lines, layout) = (self.half_lines(span), PanelLayout::new::<T>(span.words));

@@ -32,7 +32,7 @@ const CHUNK_WORDS: usize = 768;
 const DEEP_WORDS: usize = 3072;
 const DEEP_WIDENED: usize = 2048;
 /// Up to this number of rows (decoding), threads split the panels instead of the rows.
-const FEW_ROWS: usize = 4 * ROWS;
+pub(crate) const FEW_ROWS: usize = 4 * ROWS;
 /// Up to this number, rows are not widened: memory is slower than pair instructions.
 const FEW_WIDENED: usize = 4;
 /// For a block that is read in place: its rows, and the words multiplied at a time. Larger chunks
@@ -40,7 +40,7 @@ const FEW_WIDENED: usize = 4;
 const ROWS_IN_PLACE: usize = 7 * ROWS;
 const CHUNK_IN_PLACE: usize = 4 * CHUNK_WORDS;
 /// Number of panels from which packing the rows is worthwhile.
-const MANY_PANELS: usize = 6;
+pub(crate) const MANY_PANELS: usize = 6;
 /// Multiply-adds below which waking a second thread costs more than it saves.
 const SERIAL_WORK: usize = 1 << 19;
 
@@ -158,7 +158,7 @@ pub(crate) struct Sum<'a, T> {
     pub(crate) panels: Panelled,
     /// One value per column.
     pub(crate) bias: Option<&'a [f32]>,
-    /// Same size as the output, whose first column must be 0.
+    /// Same size as the output, from whose first column it is read.
     pub(crate) residual: Option<&'a [f32]>,
     pub(crate) output: Output<'a>,
 }
@@ -377,7 +377,7 @@ impl<T: Operand> Sum<'_, T> {
             "the bias has the wrong size"
         );
         let adds = self.output.adds;
-        let residual_fits = |r: &[f32]| r.len() == elements && first == 0 && !adds;
+        let residual_fits = |r: &[f32]| r.len() == elements && !adds;
         assert!(
             self.residual.is_none_or(residual_fits),
             "the residual has the wrong size"

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::settings::settings;
-use crate::enums::ComputeDtype;
+use crate::enums::{ComputeDtype, Quantization};
 
 settings! {
     /// The base model.
@@ -36,5 +36,15 @@ settings! {
             "bf16; write compute_dtype = \"bf16\""
         ]))]
         pub compute_dtype: ComputeDtype = ComputeDtype::Auto,
+        /// How the frozen linear layers are stored: "nf4" for QLoRA, with 4.13 bits per weight as
+        /// bitsandbytes stores them with double quantisation, or "none" for `compute_dtype`. The
+        /// embedding and the head are never quantised. By default "nf4" if bitsandbytes quantised
+        /// the folder, whose codes are used unchanged; otherwise "none". See
+        /// [models.md](models.md#4-bit-weights).
+        #[schemars(extend("x-also" = [
+            "load_in_4bit; write quantization = \"nf4\"", "quantization_bit; write quantization = \"nf4\"",
+            "quant_bits; write quantization = \"nf4\""
+        ]))]
+        pub quantization: Option<Quantization>,
     }
 }

@@ -38,7 +38,8 @@ settings! {
         #[schemars(range(min = 1))]
         pub per_device_train_batch_size: usize = 64,
         /// Number of texts whose activations are in memory at a time (GradCache); by default all
-        /// texts of a step. It changes memory and time, not the result.
+        /// texts of a step. It changes memory and time, not the result. Several ranks need it, because
+        /// they divide these mini-batches.
         #[schemars(range(min = 1))]
         pub mini_batch_size: Option<usize>,
         /// Peak learning rate, reached after warm-up.

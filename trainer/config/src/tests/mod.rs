@@ -281,7 +281,7 @@ fn values_out_of_range_are_refused() {
         ("learning_rate", "write --set table.key=value"),
         ("a b=1", "not the path of a setting"),
         ("train.lerning_rate=1", "did you mean `learning_rate`?"),
-        ("lora.load_in_4bit=true", "4-bit weights are not supported"),
+        ("lora.load_in_4bit=true", "quantization = \"nf4\""),
         (
             "lora.modules_to_save=[\"norm\"]",
             "`lora.modules_to_save` names",

@@ -15,7 +15,7 @@ use tooltune_hub::{RepoKind, RepoName};
 use super::did_you_mean;
 use super::enums::{
     CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, Packing,
-    PrincipalInit, RetrieverData,
+    PrincipalInit, Quantization, RetrieverData,
 };
 use super::findings::Findings;
 use super::rules::Rules;
@@ -118,6 +118,16 @@ impl Rules<'_> {
             }
             let help = "set a folder of Hugging Face files or a GGUF file";
             self.missing("model.model_name_or_path", help);
+        }
+        let model = config.model.as_ref();
+        let quantises = model.is_some_and(|model| model.quantization == Some(Quantization::Nf4));
+        if quantises && config.lora.init_weights.is_some() {
+            let path = "lora.init_weights";
+            let message = format!(
+                "`{path}` cannot be combined with `model.quantization = \"nf4\"`: the saved adapter \
+                 applies to the original weights, but a run would train with a quantised residual"
+            );
+            self.report(path, message, "remove one of the two");
         }
         let hub_id = config
             .model

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tooltune_ranks::preflight::{Timed, measure};
 use tooltune_ranks::{Ranks, RanksError, Settings};
 
 use super::in_threads::{run_ranks, with_ranks};
@@ -388,4 +389,43 @@ proptest! {
         });
         prop_assert!(errors.iter().all(Result::is_err));
     }
+}
+
+#[test]
+fn a_preflight_measures_every_rank_and_size() {
+    let sizes = [8, 1_000_000];
+    let measured = run_ranks(3, patient(), move |mut ranks| {
+        let own: &[usize] = if ranks.is_leader() { &sizes } else { &[] };
+        let measured = measure(&mut ranks, own);
+        ranks.end().expect("the end");
+        measured.expect("measured")
+    });
+    assert!(measured[1].is_none() && measured[2].is_none());
+    let measured = measured[0].as_ref().expect("the leader's measurements");
+    let ranks: Vec<usize> = measured.pairs.iter().map(|pair| pair.rank).collect();
+    assert_eq!(ranks, [1, 2]);
+    for pair in &measured.pairs {
+        assert!(pair.round_trip <= pair.longest && pair.slower_direction() > 0.0);
+    }
+    let bytes = |timed: &[Timed]| timed.iter().map(|timed| timed.bytes).collect::<Vec<_>>();
+    assert_eq!(bytes(&measured.sums), sizes);
+    // The two other ranks send a half each.
+    assert_eq!(bytes(&measured.gathers), sizes);
+    let slowest = measured.slowest().expect("a rank").slower_direction();
+    assert!(
+        measured
+            .pairs
+            .iter()
+            .all(|pair| pair.slower_direction() >= slowest)
+    );
+    let longest = measured.most_distant().expect("a rank").round_trip;
+    assert!(measured.pairs.iter().all(|pair| pair.round_trip <= longest));
+
+    let mut alone = Ranks::alone();
+    assert_eq!(measure(&mut alone, &sizes), Ok(None));
+    let too_long = measure(&mut alone, &[usize::MAX]);
+    assert!(
+        matches!(too_long, Err(RanksError::TooLong { .. })),
+        "{too_long:?}"
+    );
 }

@@ -68,7 +68,7 @@ pub(in crate::commands) fn measured_loss(
     watch: &mut dyn FnMut(GenerationProgress) -> bool,
 ) -> Result<Option<MeasuredLoss>, Error> {
     let examples = &prepared.examples;
-    let Some(losses) = loss::losses(decoder, examples, watch)? else {
+    let Some(losses) = loss::losses(decoder, examples, None, watch)? else {
         return Ok(None);
     };
     let lines = examples

@@ -6,7 +6,7 @@ use crate::commands::{plain_table, say};
 use crate::config::{Config, Device};
 use crate::error::Error;
 use crate::plan::disk::disk_of_run;
-use crate::plan::{self, MemoryPlan, Needs, size};
+use crate::plan::{self, MemoryPlan, Needs, RanksSetup, size};
 use crate::process::available_memory_bytes;
 
 /// Fails with [`Error::DoesNotFit`] if the run needs more memory than is available, and with the
@@ -76,6 +76,28 @@ pub(in crate::commands) fn print_memory(
         say("\nThe prediction is for the CPU; on a GPU most of it is device memory.")?;
     }
     Ok(())
+}
+
+/// Reports the memory of all ranks together. Ranks on other hosts use other memory, so this does
+/// not refuse the plan.
+pub(in crate::commands) fn say_memory_of_ranks(
+    config: &Config,
+    memory: &MemoryPlan,
+    ranks: Option<RanksSetup>,
+) -> Result<(), Error> {
+    let Some(RanksSetup { world_size, .. }) = ranks.filter(|ranks| ranks.world_size > 1) else {
+        return Ok(());
+    };
+    match config.device {
+        Device::Cpu => {
+            let all = memory.peak_bytes.saturating_mul(world_size as u64);
+            say(&format!(
+                "\nThe memory is per rank; {world_size} ranks on one machine need {}.",
+                size(all)
+            ))
+        }
+        Device::Cuda(_) => say("\nThe memory is per rank."),
+    }
 }
 
 fn align_right(table: &mut Table, column: usize) {

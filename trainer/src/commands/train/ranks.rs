@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use burn::tensor::Device;
+use tooltune_checkpoints::weights::Weights;
 use tooltune_disk::regular_file;
 use tooltune_ranks::launcher::Variables;
 use tooltune_ranks::local::STOPPED_STATUS;
@@ -14,11 +16,12 @@ use crate::config::{self, Config, RanksConfig};
 use crate::device;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::out_of_memory::{TRAINING_SETTINGS, catch_out_of_memory};
+use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory};
 use crate::recipes::data_plane::DataPlane;
+use crate::recipes::follower::follow;
 use crate::recipes::preparation::{Training, prepare_training};
-use crate::recipes::ranks::{self, Working};
-use crate::recipes::sft::follow;
+use crate::recipes::ranks::{self, Working, divides_retriever};
+use crate::recipes::retriever::{self, RetrieverPreparation};
 
 /// Finds out what this process does, from the option `--ranks` and the launcher's variables.
 ///
@@ -45,7 +48,7 @@ fn variables() -> Variables {
 /// # Errors
 ///
 /// That process has ended already.
-pub(super) fn watch_parent() -> Result<(), Error> {
+pub(in super::super) fn watch_parent() -> Result<(), Error> {
     Ok(local::watch_parent(&variables())?)
 }
 
@@ -71,7 +74,7 @@ pub(in super::super) fn threads_of_rank(requested: Option<RequestedRanks>) -> Op
 }
 
 /// The GPU of a rank: the one with its local rank, or the only one that its launcher shows it.
-pub(super) fn device_of_rank(device: config::Device, launch: &Launch) -> config::Device {
+pub(in super::super) fn device_of_rank(device: config::Device, launch: &Launch) -> config::Device {
     match device {
         config::Device::Cuda(0) if launch.local_world_size > 1 && n_gpus() != 1 => {
             config::Device::Cuda(launch.local_rank)
@@ -86,7 +89,7 @@ pub(super) fn device_of_rank(device: config::Device, launch: &Launch) -> config:
 /// # Errors
 ///
 /// A rank cannot be started, or failed.
-pub(super) fn start(node: &Node) -> Result<(), Error> {
+pub(in super::super) fn start(node: &Node) -> Result<(), Error> {
     let command = local::Command {
         program: std::env::current_exe().map_err(Error::io("/proc/self/exe".as_ref(), "read"))?,
         arguments: std::env::args_os().skip(1).collect(),
@@ -115,25 +118,25 @@ pub(super) fn start(node: &Node) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// A rank is missing, or has another program, config or the same GPU.
+/// - The config does not fit the number of ranks.
+/// - A rank is missing, or has another program, config or the same GPU.
 pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
-    if config.model.is_none() {
-        return Err(Error::Usage(
-            "a retriever without a language model is trained by one process; run the command \
-             without --ranks and without a launcher"
-                .to_owned(),
-        ));
-    }
-    let n_parts = config.train.gradient_accumulation_steps;
-    if launch.world_size > n_parts {
-        return Err(Error::Usage(format!(
-            "{} ranks, but a step has train.gradient_accumulation_steps = {n_parts} micro-batches, \
-             which the ranks divide among themselves; use at most {n_parts} ranks, or raise the \
-             setting (it counts the micro-batches of all ranks together)",
-            launch.world_size
-        )));
-    }
-    let gpu = match config.device {
+    check_world_size(launch.world_size, config)?;
+    connect(launch, config.device, Some(config), Settings::default())
+}
+
+/// Meets the other ranks. They must have the same program and config, and different GPUs.
+///
+/// # Errors
+///
+/// A rank is missing, or has another program, config or the same GPU.
+pub(in super::super) fn connect(
+    launch: &Launch,
+    device: config::Device,
+    config: Option<&Config>,
+    settings: Settings,
+) -> Result<Ranks, Error> {
+    let gpu = match device {
         config::Device::Cpu => None,
         config::Device::Cuda(index) => device::gpu_address(index).or_else(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
@@ -144,22 +147,51 @@ pub(super) fn meet(launch: &Launch, config: &Config) -> Result<Ranks, Error> {
             Some(name.map_or(index.to_string(), |name| name.trim().to_owned()))
         }),
     };
+    let digest = config.map(|config| ("config".to_owned(), config.resume_digest()));
     let identity = Identity {
         version: version(),
-        digests: BTreeMap::from([("config".to_owned(), config.resume_digest())]),
+        digests: digest.into_iter().collect(),
         unique: gpu.map(|gpu| ("GPU".to_owned(), gpu)).into_iter().collect(),
     };
     let RanksConfig {
         silence_seconds,
         step_seconds,
-    } = config.ranks;
+    } = config.map_or_else(RanksConfig::default, |config| config.ranks.clone());
     let settings = Settings {
         silence_seconds,
         step_seconds,
-        ..Settings::default()
+        ..settings
     };
-    let directory = Some(config.train.output_dir.as_path());
+    let directory = config.map(|config| config.train.output_dir.as_path());
     Ok(Ranks::meet(launch, &identity, directory, &settings)?)
+}
+
+/// Checks that a run with this config has work for `world_size` ranks.
+///
+/// # Errors
+///
+/// A step has fewer micro-batches than ranks, or a retriever-only run does not divide its steps.
+pub(in super::super) fn check_world_size(world_size: usize, config: &Config) -> Result<(), Error> {
+    if config.model.is_none() {
+        if divides_retriever(config) {
+            return Ok(());
+        }
+        return Err(Error::Usage(format!(
+            "{world_size} ranks, but retriever.mini_batch_size is not set, so that a step of the \
+             retriever is a single mini-batch; set it so that a step has at least one mini-batch per \
+             rank (a step has about two texts per pair), or run the command without --ranks and \
+             without a launcher"
+        )));
+    }
+    let n_parts = config.train.gradient_accumulation_steps;
+    if world_size > n_parts {
+        return Err(Error::Usage(format!(
+            "{world_size} ranks, but a step has train.gradient_accumulation_steps = {n_parts} \
+             micro-batches, which the ranks divide among themselves; use at most {n_parts} ranks, or \
+             raise the setting (it counts the micro-batches of all ranks together)"
+        )));
+    }
+    Ok(())
 }
 
 /// The version of the program, with a digest of its file.
@@ -188,7 +220,29 @@ pub(super) fn compare_inputs(ranks: &mut Ranks, training: &Training) -> Result<(
     }
     let examples = training.examples.checksums()?.examples;
     let weights = sampled_checksum(training.base.files.weights.paths())?;
-    let digests = [("examples", examples), ("weights", weights)];
+    agree(ranks, [("examples", examples), ("weights", weights)])
+}
+
+/// Compares the training data and the weights of the retriever of all ranks.
+///
+/// # Errors
+///
+/// A rank has other pairs or other weights.
+pub(super) fn compare_pairs(
+    ranks: &mut Ranks,
+    preparation: &RetrieverPreparation,
+) -> Result<(), Error> {
+    if ranks.world_size() == 1 {
+        return Ok(());
+    }
+    let weights = Weights::open(&preparation.files.dir)?;
+    let weights = sampled_checksum(weights.paths())?;
+    let pairs = preparation.checksum();
+    agree(ranks, [("pairs", pairs), ("retriever weights", weights)])
+}
+
+/// Checks that all ranks have these digests.
+fn agree(ranks: &mut Ranks, digests: [(&str, u32); 2]) -> Result<(), Error> {
     let digests = digests.map(|(name, digest)| (name.to_owned(), format!("{digest:08x}")));
     Ok(ranks.agree(&BTreeMap::from(digests))?)
 }
@@ -235,14 +289,10 @@ pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), E
         let date = ranks.broadcast(Vec::new())?;
         let date = String::from_utf8(date).unwrap_or_default();
         config.data.template_date = date.parse().ok();
-        let working = Working::begin(&ranks, "preparing rows");
-        let training = prepare_training(&config, device)?;
-        drop(working);
-        compare_inputs(&mut ranks, &training)?;
-        let data_plane = DataPlane::open(&mut ranks, (device, config.device))?;
-        catch_out_of_memory(TRAINING_SETTINGS, || {
-            follow(&config, &training, device, (&mut ranks, data_plane))
-        })
+        match config.model {
+            Some(_) => follow_training(&config, device, &mut ranks),
+            None => follow_retriever(&config, device, &mut ranks),
+        }
     })();
     match followed {
         Ok(0) => Ok(ranks.end()?),
@@ -257,6 +307,37 @@ pub(super) fn run_follower(mut config: Config, mut ranks: Ranks) -> Result<(), E
             Err(error)
         }
     }
+}
+
+fn follow_training(config: &Config, device: &Device, ranks: &mut Ranks) -> Result<u8, Error> {
+    let working = Working::begin(ranks, "preparing rows");
+    let training = prepare_training(config, device)?;
+    let retriever = config
+        .trained_retriever()
+        .filter(|_| divides_retriever(config));
+    let lm_steps = Some(training.total_steps);
+    let pairs = retriever.map(|retriever| RetrieverPreparation::new(config, retriever, lm_steps));
+    let pairs = pairs.transpose()?;
+    drop(working);
+    compare_inputs(ranks, &training)?;
+    if let Some(pairs) = &pairs {
+        compare_pairs(ranks, pairs)?;
+    }
+    let data_plane = DataPlane::open(ranks, (device, config.device))?;
+    catch_out_of_memory(TRAINING_SETTINGS, || {
+        let ranks = (&mut *ranks, data_plane);
+        follow(config, &training, pairs.as_ref(), device, ranks)
+    })
+}
+
+fn follow_retriever(config: &Config, device: &Device, ranks: &mut Ranks) -> Result<u8, Error> {
+    let working = Working::begin(ranks, "preparing pairs");
+    let preparation = retriever::prepare_run(config)?;
+    drop(working);
+    compare_pairs(ranks, &preparation)?;
+    catch_out_of_memory(RETRIEVER_SETTINGS, || {
+        retriever::ranks::follow(config, &preparation, device, ranks)
+    })
 }
 
 /// Ends the run on all ranks with the leader's result.

@@ -13,7 +13,8 @@ use tooltune_rows::batches::SeededRandom;
 
 use super::choose::{most_likely, sample_token};
 use super::{
-    FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, Observer, Work,
+    FinishReason, Generation, GenerationOptions, GenerationProgress, Jobs, JoiningPrompt, Observer,
+    Work,
 };
 use crate::config::Sampling;
 use crate::error::Error;
@@ -24,6 +25,8 @@ use crate::models::kv_cache::KvCache;
 pub(super) struct Batch<'a> {
     decoder: &'a Decoder,
     jobs: Jobs<'a>,
+    /// Prompts that joined later; their numbers follow those of `jobs`.
+    joined: Vec<JoiningPrompt>,
     options: &'a GenerationOptions,
     queue: VecDeque<usize>,
     cache: Option<KvCache>,
@@ -62,6 +65,7 @@ impl<'a> Batch<'a> {
         let mut batch = Self {
             decoder,
             jobs,
+            joined: Vec::new(),
             options,
             queue: order.into(),
             cache: None,
@@ -94,9 +98,10 @@ impl<'a> Batch<'a> {
     /// Adds a token to each row, or adds prompts with their first tokens to the batch. Returns
     /// `false` when every prompt is complete.
     pub(super) fn advance(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
-        self.drop_overlong(observer)?;
         let n_live = self.rows.iter().filter(|row| row.is_live).count();
-        let joins = 4 * n_live <= 3 * self.rows.len();
+        let has_joined = self.queue_joining(n_live, observer)?;
+        let joins = 4 * n_live <= 3 * self.rows.len() || has_joined;
+        self.drop_overlong(observer)?;
         let (first, logits) = if joins {
             let Some((first, hidden)) = self.refill(n_live) else {
                 return Ok(n_live > 0);
@@ -120,6 +125,31 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
+    /// If the queue is empty and a quarter of the batch is free, adds further prompts of the
+    /// observer to the queue. Returns whether there are any.
+    fn queue_joining(&mut self, n_live: usize, observer: &mut dyn Observer) -> Result<bool, Error> {
+        let batch_size = self.options.batch_size.max(1);
+        let is_full = !self.queue.is_empty() || 4 * n_live > 3 * batch_size;
+        if is_full || self.options.max_new_tokens == 0 {
+            return Ok(false);
+        }
+        let first = self.generations.len();
+        self.joined.extend(observer.joining(batch_size - n_live)?);
+        let n_prompts = self.jobs.prompts.len() + self.joined.len();
+        self.generations.resize(n_prompts, Generation::default());
+        let mut joining: Vec<usize> = (first..n_prompts).collect();
+        joining.sort_by_key(|&prompt| (self.prompt_ids(prompt).len(), prompt));
+        self.queue = joining.into();
+        Ok(n_prompts > first)
+    }
+
+    fn prompt_ids(&self, prompt: usize) -> &[u32] {
+        match prompt.checked_sub(self.jobs.prompts.len()) {
+            None => &self.jobs.prompts[prompt],
+            Some(joined) => &self.joined[joined].ids,
+        }
+    }
+
     /// Ends prompts that leave no room in the context. They are at the end of the queue, which is
     /// sorted by length.
     fn drop_overlong(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
@@ -136,7 +166,7 @@ impl<'a> Batch<'a> {
 
     fn room_after(&self, prompt: usize) -> usize {
         let context = self.decoder.config.max_position_embeddings;
-        context.saturating_sub(self.jobs.prompts[prompt].len())
+        context.saturating_sub(self.prompt_ids(prompt).len())
     }
 
     /// Removes completed rows and adds prompts from the queue. Returns the index of the first new
@@ -152,7 +182,7 @@ impl<'a> Batch<'a> {
         let mut new_row = Vec::new();
         while let Some(&prompt) = self.queue.front() {
             let n_rows = kept_rows.len() + new_row.len() + 1;
-            let with_it = longest.max(self.jobs.prompts[prompt].len());
+            let with_it = longest.max(self.prompt_ids(prompt).len());
             let room = n_rows * (with_it + self.options.max_new_tokens);
             let is_over = self.options.kv_cache_tokens.is_some_and(|most| room > most);
             if n_rows > self.options.batch_size.max(1) || (is_over && n_rows > 1) {
@@ -167,15 +197,14 @@ impl<'a> Batch<'a> {
             self.cache = None;
             return None;
         }
+        let cache = self.cache.take();
         let prompts: Vec<&[u32]> = new_row
             .iter()
-            .map(|&prompt| self.jobs.prompts[prompt].as_slice())
+            .map(|&prompt| self.prompt_ids(prompt))
             .collect();
         let since = Instant::now();
         let n_new = self.options.max_new_tokens;
-        let (cache, hidden) = self
-            .decoder
-            .refill(self.cache.take(), &kept_rows, &prompts, n_new);
+        let (cache, hidden) = self.decoder.refill(cache, &kept_rows, &prompts, n_new);
         self.cache = Some(cache);
         let joined = new_row.iter().map(|&prompt| self.new_row(prompt, since));
         let joined: Vec<Row> = joined.collect();
@@ -184,11 +213,18 @@ impl<'a> Batch<'a> {
     }
 
     fn new_row(&self, prompt: usize, since: Instant) -> Row {
-        let stream = self.jobs.streams.get(prompt).copied();
+        let joined = prompt.checked_sub(self.jobs.prompts.len());
+        let (stream, constraint) = match joined.map(|joined| &self.joined[joined]) {
+            Some(joined) => (Some(joined.stream), joined.constraint.clone()),
+            None => (
+                self.jobs.streams.get(prompt).copied(),
+                self.jobs.constraints.get(prompt).cloned().flatten(),
+            ),
+        };
         Row {
             prompt,
             generation: Generation::default(),
-            constraint: self.jobs.constraints.get(prompt).cloned().flatten(),
+            constraint,
             random: SeededRandom::new(self.options.seed, stream.unwrap_or(prompt as u64)),
             token: 0,
             since,

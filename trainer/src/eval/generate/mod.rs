@@ -170,8 +170,29 @@ pub struct Jobs<'a> {
     pub stop: Option<StopStrings<'a>>,
 }
 
+/// A prompt that joins a generation in progress.
+#[derive(Debug, Clone)]
+pub struct JoiningPrompt {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// The constraint of the completion.
+    pub constraint: Option<Constraint>,
+    /// The random stream.
+    pub stream: u64,
+}
+
 /// Observes a generation.
 pub trait Observer {
+    /// Called when the batch has room for `_room` more prompts. The returned prompts join it; their
+    /// numbers follow those of the prompts before them.
+    ///
+    /// # Errors
+    ///
+    /// An error stops the work.
+    fn joining(&mut self, _room: usize) -> Result<Vec<JoiningPrompt>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Called after each token; `false` stops the work.
     fn progress(&mut self, progress: GenerationProgress) -> bool;
 

@@ -15,6 +15,7 @@ use crate::encoder::documents::{highest, no_retriever, ranked_gold, scores};
 use crate::error::Error;
 use crate::eval::ranked_texts::RankedTexts;
 use crate::eval::report_files::{PredictionLines, report_files};
+use crate::retriever::Alone;
 
 /// The lines of `predictions.jsonl`.
 const LINES: PredictionLines = PredictionLines {
@@ -58,11 +59,11 @@ impl RetrievalSuite {
     /// Never for an opened suite: each query has a relevant document.
     fn rank_documents(&self, encoder: &MiniLmEncoder) -> Result<SuiteResult, Error> {
         let texts = &self.0;
-        let documents = encoder.comparison_embeddings(&texts.document_ids);
+        let documents = encoder.comparison_embeddings(&texts.document_ids, &mut Alone)?;
         let queries = texts.queries();
         let mut golds = Vec::with_capacity(queries.len());
         let mut predictions = Vec::with_capacity(queries.len());
-        let vectors = encoder.comparison_embeddings(&texts.query_ids);
+        let vectors = encoder.comparison_embeddings(&texts.query_ids, &mut Alone)?;
         for (query, vector) in vectors.iter().enumerate() {
             let scores = scores(&documents, vector);
             let gold = texts.relevant_documents(query);

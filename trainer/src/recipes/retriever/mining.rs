@@ -4,19 +4,26 @@ use tooltune_agents::pairs::PairSet;
 
 use crate::encoder::documents::{highest, scores};
 use crate::encoder::{MiniLmEncoder, TextIds};
+use crate::error::Error;
+use crate::retriever::Division;
 
 /// Returns, for each pair of `set`, the `n` wrong documents nearest to its query. `queries` and
-/// `documents` are the token IDs of the texts of `set`.
+/// `documents` are the token IDs of the texts of `set`, which the processes of `division` embed.
+///
+/// # Errors
+///
+/// A process was lost.
 pub fn hardest_negatives(
     set: &PairSet,
     queries: &TextIds,
     documents: &TextIds,
     encoder: &MiniLmEncoder,
     n: usize,
-) -> Vec<Vec<usize>> {
-    let documents = encoder.comparison_embeddings(documents);
+    division: &mut dyn Division,
+) -> Result<Vec<Vec<usize>>, Error> {
+    let documents = encoder.comparison_embeddings(documents, division)?;
     let of_query: Vec<Vec<usize>> = encoder
-        .comparison_embeddings(queries)
+        .comparison_embeddings(queries, division)?
         .iter()
         .enumerate()
         .map(|(query, vector)| {
@@ -29,5 +36,5 @@ pub fn hardest_negatives(
         })
         .collect();
     let pairs = set.pairs().iter();
-    pairs.map(|pair| of_query[pair.query].clone()).collect()
+    Ok(pairs.map(|pair| of_query[pair.query].clone()).collect())
 }

@@ -3,9 +3,11 @@
 //!
 //! [`train`] is one plain loop, like [`super::sft`].
 
+mod division;
 pub mod files;
 pub mod mining;
 pub mod preparation;
+pub mod ranks;
 pub mod run;
 
 use std::path::Path;
@@ -15,7 +17,9 @@ use burn::tensor::Device;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_disk::atomic::write_file;
+use tooltune_ranks::Ranks;
 
+use super::ranks::{Working, compare_before_save};
 use super::reporter::{RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files::RunSteps;
@@ -46,7 +50,8 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 /// Trains to the end of the run, to early stopping, or until a signal stops it.
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
-/// lists the config's files before `preparation` read them.
+/// lists the config's files before `preparation` read them. The other processes of `ranks` run
+/// [`ranks::follow`].
 ///
 /// # Errors
 ///
@@ -54,20 +59,19 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 pub fn train(
     config: &Config,
     preparation: &RetrieverPreparation,
-    inputs: &InputTimes,
-    resume: &Resume,
+    (inputs, resume): (&InputTimes, &Resume),
     device: &Device,
     profiled_steps: u64,
+    ranks: &mut Ranks,
 ) -> Result<RunSummary, Error> {
-    let training = config
-        .trained_retriever()
-        .ok_or_else(|| Error::Usage("the config does not train a retriever".to_string()))?;
+    let training = config.trained_retriever().ok_or_else(no_training)?;
     let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
     let start = starting_checkpoint(config, &run_dir, resume)?;
     let mut retriever = RetrieverRun::new(config, training, preparation, device)?;
     if let Some(checkpoint) = &start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }
+    ranks::hand_over(&retriever, ranks)?;
     let steps = RunSteps {
         n_done: retriever.state.step,
         total: preparation.total_steps,
@@ -82,6 +86,7 @@ pub fn train(
         run,
         retriever,
         suites,
+        ranks,
     };
     if let Some(checkpoint) = &start {
         let has_steps = !run.retriever.is_done() && run.run.stopped_early.is_none();
@@ -95,7 +100,7 @@ pub fn train(
     while !run.retriever.is_done() && run.run.stopped_early.is_none() {
         steps.start_step(run.retriever.state.step + 1);
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
-        let step = run.retriever.step()?;
+        let (step, is_any_interrupted) = run.advance(interrupt.as_ref())?;
         let interrupt = interrupt.get_or_insert_with(Interrupt::begin);
         let seconds = started.elapsed().as_secs_f64();
         let timing = StepTiming {
@@ -118,7 +123,7 @@ pub fn train(
         }
         run.run.lock.write_if_read()?;
         run.evaluate_and_save_if_due()?;
-        if interrupt.is_set() && !run.retriever.is_done() {
+        if (interrupt.is_set() || is_any_interrupted) && !run.retriever.is_done() {
             return Err(run.save_and_stop()?);
         }
         steps.end_step(run.retriever.state.step);
@@ -131,11 +136,32 @@ pub fn train(
     Ok(RunSummary { profile, ..summary })
 }
 
+/// The error of a config without training data for a retriever.
+fn no_training() -> Error {
+    Error::Usage("the config does not train a retriever".to_string())
+}
+
 /// Run of a retriever without a language model, with its evaluation suites.
 struct Run<'a> {
     run: RunLoop<'a>,
     retriever: RetrieverRun<'a>,
     suites: Option<LoadedSuites>,
+    /// The processes that compute the steps together.
+    ranks: &'a mut Ranks,
+}
+
+impl Run<'_> {
+    /// Trains on the next batch. Returns the result, and whether a signal has arrived at a rank.
+    fn advance(&mut self, interrupt: Option<&Interrupt>) -> Result<(RetrieverStep, bool), Error> {
+        let is_interrupted = interrupt.is_some_and(Interrupt::is_set);
+        match self.retriever.step(self.ranks, is_interrupted) {
+            // The steps so far are whole, whatever happened to another rank.
+            Err(error @ Error::Ranks(_)) if self.retriever.state.step > 0 => {
+                Err(error.with_saved_step(self.save_if_absent()))
+            }
+            advanced => advanced,
+        }
+    }
 }
 
 impl<'a> Recipe<'a> for Run<'a> {
@@ -156,11 +182,16 @@ impl<'a> Recipe<'a> for Run<'a> {
     }
 
     fn evaluate(&mut self) -> Result<Option<(Metrics, Files)>, Error> {
+        let _working = Working::begin(self.ranks, "evaluation");
         let suites = self.suites.as_ref();
         let current_encoder = self.retriever.current_encoder();
         suites
             .map(|suites| suites.evaluate_rankings(&current_encoder))
             .transpose()
+    }
+
+    fn compare_ranks(&mut self) -> Result<(), Error> {
+        compare_before_save(&[("retriever", &self.retriever.parameters)], self.ranks)
     }
 
     fn write_checkpoint(&self, dir: &Path, extra: &Files) -> Result<(), CheckpointError> {

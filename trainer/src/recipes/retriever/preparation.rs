@@ -109,6 +109,26 @@ impl RetrieverPreparation {
         (&self.query_ids, &self.document_ids)
     }
 
+    /// A checksum of the pairs and of the tokens of their texts.
+    pub fn checksum(&self) -> u32 {
+        let mut sum = 0;
+        let mut add = |number: u64| sum = crc32c::crc32c_append(sum, &number.to_le_bytes());
+        for text in self.query_ids.texts.iter().chain(&self.document_ids.texts) {
+            add(text.ids.len() as u64);
+            text.ids.iter().for_each(|&id| add(u64::from(id)));
+        }
+        for pair in self.set.pairs() {
+            let negatives = pair.negatives.iter().copied();
+            for index in [pair.query, pair.document, pair.negatives.len()]
+                .into_iter()
+                .chain(negatives)
+            {
+                add(index as u64);
+            }
+        }
+        sum
+    }
+
     /// Warnings about pairs without hard negatives, truncated texts, texts with equal tokens, and
     /// pairs that were moved to another batch.
     pub fn remarks(&self) -> Vec<String> {

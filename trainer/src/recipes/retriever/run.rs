@@ -7,8 +7,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::{AdamW, operation};
+use tooltune_ranks::Ranks;
 use tooltune_rows::batches::Cursor;
 
+use super::division::RankDivision;
 use super::mining::hardest_negatives;
 use super::preparation::RetrieverPreparation;
 use crate::config::{Config, RetrieverConfig};
@@ -16,8 +18,9 @@ use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::models::minilm::ParameterLayout;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
+use crate::recipes::ranks::{Order, order};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
-use crate::retriever::{Encoder, InfoNce, RetrieverLora, Trained};
+use crate::retriever::{Alone, Division, Encoder, InfoNce, RetrieverLora, Trained};
 use crate::settings;
 
 /// Counters after `step` updates.
@@ -70,7 +73,7 @@ pub struct RetrieverRun<'a> {
     encoder: Encoder,
     loss: InfoNce,
     schedule: LearningRateSchedule,
-    mini_batch_size: usize,
+    mini_batch_size: Option<usize>,
     hard_negatives: usize,
     max_nonfinite: usize,
     /// Weight-decay mask of the parameters, `[p]`, and the weight-decay coefficient; `None` without
@@ -112,7 +115,7 @@ impl<'a> RetrieverRun<'a> {
             state: RetrieverState::default(),
             loss: settings::info_nce(training, files.comparison_head()),
             schedule: LearningRateSchedule::for_retriever(training, preparation.total_steps),
-            mini_batch_size: training.mini_batch_size.unwrap_or(usize::MAX),
+            mini_batch_size: training.mini_batch_size,
             hard_negatives: training.hard_negatives,
             max_nonfinite: config.train.max_nonfinite,
             preparation,
@@ -159,16 +162,57 @@ impl<'a> RetrieverRun<'a> {
             .merged_parameters(&self.encoder.layout, &self.parameters)
     }
 
-    /// Trains on the next batch.
+    /// Trains on the next batch. Returns the result, and whether a signal has arrived at a rank.
+    ///
+    /// If the config has a mini-batch size, the ranks divide the step: the others run
+    /// [`follow_step`](Self::follow_step). `is_interrupted` tells whether a signal has arrived at
+    /// this rank.
     ///
     /// # Errors
     ///
-    /// Loss or gradient is NaN or infinite in too many consecutive steps.
-    pub fn step(&mut self) -> Result<RetrieverStep, Error> {
+    /// - Loss or gradient is NaN or infinite in too many consecutive steps.
+    /// - A rank was lost. Parameters and counters are then as before the step.
+    pub(in crate::recipes) fn step(
+        &mut self,
+        ranks: &mut Ranks,
+        is_interrupted: bool,
+    ) -> Result<(RetrieverStep, bool), Error> {
+        let (trained, is_any_interrupted) = if self.is_divisible() {
+            order(ranks, &Order::RetrieverStep)?;
+            let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
+            let trained = self.train_on_next_batch(&mut division)?;
+            (trained, division.is_any_interrupted)
+        } else {
+            (self.train_on_next_batch(&mut Alone)?, is_interrupted)
+        };
+        let (step, outcome, rows) = trained;
+        self.note_outcome(outcome, step.loss, &rows)?;
+        Ok((step, is_any_interrupted))
+    }
+
+    /// Computes a share of [`step`](Self::step) of the first rank, which reports the outcome.
+    ///
+    /// # Errors
+    ///
+    /// A rank was lost.
+    pub(in crate::recipes) fn follow_step(
+        &mut self,
+        ranks: &mut Ranks,
+        is_interrupted: bool,
+    ) -> Result<(), Error> {
+        let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
+        self.train_on_next_batch(&mut division).map(|_| ())
+    }
+
+    /// Updates the parameters. Returns the pairs of the batch in addition to the result.
+    fn train_on_next_batch(
+        &mut self,
+        division: &mut dyn Division,
+    ) -> Result<(RetrieverStep, StepOutcome, Vec<usize>), Error> {
         operation!("retriever step");
         let preparation = self.preparation;
         let (rows, next) = preparation.order.next(self.state.cursor);
-        self.mine_if_due();
+        self.mine_if_due(division)?;
         let batch = PairBatch::new(&preparation.set, &rows, &self.state.mined);
         let sentences = preparation.sentences(&batch);
         let pass = self.encoder.gradient(
@@ -176,7 +220,8 @@ impl<'a> RetrieverRun<'a> {
             &sentences,
             &batch,
             &self.loss,
-            self.mini_batch_size,
+            self.mini_batch_size.unwrap_or(usize::MAX),
+            division,
         )?;
         let step = self.state.step + 1;
         let learning_rate = self.schedule.at(step);
@@ -199,14 +244,15 @@ impl<'a> RetrieverRun<'a> {
         self.state.cursor = next;
         self.state.optimizer_step = self.optimizer.state.step;
         self.state.pairs += batch.rows.len() as u64;
-        let grad_norm = self.note_outcome(outcome, pass.loss, &rows)?;
-        Ok(RetrieverStep {
+        let (StepOutcome::Updated { grad_norm } | StepOutcome::NonFinite { grad_norm }) = outcome;
+        let step = RetrieverStep {
             loss: pass.loss,
             grad_norm,
             learning_rate,
             pairs: batch.rows.len(),
             tokens: sentences.n_tokens(),
-        })
+        };
+        Ok((step, outcome, rows))
     }
 
     /// Writes the metrics line for the steps since the last line, if there were any.
@@ -239,19 +285,19 @@ impl<'a> RetrieverRun<'a> {
         reporter.record_retriever(&line, is_alone)
     }
 
-    /// Counts skipped steps and returns the gradient norm.
+    /// Counts skipped steps.
     fn note_outcome(
         &mut self,
         outcome: StepOutcome,
         loss: f64,
         rows: &[usize],
-    ) -> Result<f64, Error> {
+    ) -> Result<(), Error> {
         match outcome {
-            StepOutcome::Updated { grad_norm } => {
+            StepOutcome::Updated { .. } => {
                 self.state.nonfinite_in_a_row = 0;
                 self.state.window.0 += loss;
                 self.state.window.1 += 1;
-                Ok(grad_norm)
+                Ok(())
             }
             StepOutcome::NonFinite { grad_norm } => {
                 self.state.nonfinite_in_a_row += 1;
@@ -272,22 +318,28 @@ impl<'a> RetrieverRun<'a> {
                         learning_rate_key: "retriever.learning_rate",
                     });
                 }
-                Ok(grad_norm)
+                Ok(())
             }
         }
     }
 
+    /// Whether the processes of a run can divide the steps.
+    pub(in crate::recipes) fn is_divisible(&self) -> bool {
+        self.mini_batch_size.is_some()
+    }
+
     /// Mines hard negatives with the current parameters at the start of each epoch.
-    fn mine_if_due(&mut self) {
+    fn mine_if_due(&mut self, division: &mut dyn Division) -> Result<(), Error> {
         let epoch = self.state.cursor.epoch;
         if self.hard_negatives == 0 || self.state.mined_epoch == Some(epoch) {
-            return;
+            return Ok(());
         }
         let set = &self.preparation.set;
         let (queries, documents) = self.preparation.ids();
         let (encoder, n) = (self.current_encoder(), self.hard_negatives);
-        self.state.mined = hardest_negatives(set, queries, documents, &encoder, n);
+        self.state.mined = hardest_negatives(set, queries, documents, &encoder, n, division)?;
         self.state.mined_epoch = Some(epoch);
+        Ok(())
     }
 }
 

@@ -209,3 +209,38 @@ proptest! {
         prop_assert_eq!(head, comments.len());
     }
 }
+
+#[test]
+fn four_bit_weights_become_nf4() {
+    let rows = [
+        (json!({"adapter": "qlora", "load_in_4bit": true}), 0),
+        (
+            json!({"quantization_bit": 4, "quantization_method": "bitsandbytes"}),
+            1,
+        ),
+        (json!({"quant_bits": 4, "quant_method": "bnb"}), 2),
+        (
+            json!({"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}),
+            3,
+        ),
+    ];
+    for (quantised, trainer) in rows {
+        let (name, mut theirs) = files()[trainer].clone();
+        let plain = translation_of(&theirs);
+        assert_eq!(plain.settings["model"].get("quantization"), None, "{name}");
+        let theirs_map = theirs.as_object_mut().unwrap();
+        theirs_map.extend(quantised.as_object().unwrap().clone());
+        let translation = translation_of(&theirs);
+        assert_eq!(
+            translation.settings["model"]["quantization"], "nf4",
+            "{name}"
+        );
+        assert_eq!(lost_paths(&theirs), Vec::<String>::new(), "{name}");
+    }
+    // 8 bits and plain LoRA are listed, and set nothing.
+    let (_, mut llama_factory) = files()[1].clone();
+    llama_factory["quantization_bit"] = json!(8);
+    let translation = translation_of(&llama_factory);
+    assert_eq!(translation.settings["model"].get("quantization"), None);
+    assert!(lines(&translation).contains("quantization_bit = 8"));
+}

@@ -6,45 +6,31 @@
 //! loader as the backend, without a panic. A loaded library stays loaded for the life of the
 //! process, as in the backend.
 
-use std::path::{Path, PathBuf};
+mod compiler;
+mod library;
+
+use std::path::Path;
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use cubecl::cuda::install;
 use cudarc::driver::result::{DriverError, ctx, device, init, mem_get_info, primary_ctx};
 use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 };
 use cudarc::driver::sys::{cuDeviceGetPCIBusId, cuDriverGetVersion};
-use cudarc::nvrtc::sys::nvrtcVersion;
 
 use crate::choice_cache;
-use crate::nccl;
 
 pub use crate::cudnn::{
-    AttentionLayers, AttentionShape, PlanPrefetch, n_attention_shapes, plan_workspaces,
+    AttentionLayers, AttentionShape, OLDEST_CUDNN, PlanPrefetch, is_cudnn_recent,
+    n_attention_shapes, plan_workspaces,
 };
-
-/// A library that is loaded at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// libcuda, part of the NVIDIA driver.
-    Driver,
-    /// libnvrtc, which compiles the kernels.
-    Nvrtc,
-    /// libcublasLt, NVIDIA's matmul library. Without it, Burn's NVRTC kernels compute matmuls,
-    /// several times slower.
-    CublasLt,
-    /// libcudnn, which computes attention. Without version 9.10 or newer, NVRTC kernels compute it,
-    /// several times slower on Hopper.
-    Cudnn,
-    /// libnccl, which adds the gradients of several GPUs. Without it, the processes add them on
-    /// their hosts.
-    Nccl,
-}
+pub use compiler::check_compiler;
+pub(crate) use library::OpenLibrary;
+pub use library::{Library, compiler_version, headers, set_cuda_path};
 
 /// A GPU, as described by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,81 +59,6 @@ pub enum DriverProblem {
     Missing,
     /// libcuda was loaded, and returned this error.
     Refused(String),
-}
-
-impl Library {
-    /// Path of the library, if the dynamic loader finds it. Only Linux reports the folder;
-    /// elsewhere this is the name only.
-    pub fn find(self) -> Option<PathBuf> {
-        let (stem, is_open) = match self {
-            Self::Nccl => ("libnccl.so", nccl::is_present()),
-            // SAFETY: loading a library runs its initialisers. These four are NVIDIA's and meant to
-            // be loaded at run time; `culib` panics only for a library that is not present.
-            Self::Driver => ("libcuda.so", unsafe {
-                use cudarc::driver::sys::{culib, is_culib_present};
-                is_culib_present() && {
-                    culib();
-                    true
-                }
-            }),
-            // SAFETY: as above.
-            Self::Nvrtc => ("libnvrtc.so", unsafe {
-                use cudarc::nvrtc::sys::{culib, is_culib_present};
-                is_culib_present() && {
-                    culib();
-                    true
-                }
-            }),
-            // SAFETY: as above.
-            Self::CublasLt => ("libcublasLt.so", unsafe {
-                use cudarc::cublaslt::sys::{culib, is_culib_present};
-                is_culib_present() && {
-                    culib();
-                    true
-                }
-            }),
-            // SAFETY: as above.
-            Self::Cudnn => ("libcudnn.so", unsafe {
-                use cudarc::cudnn::sys::{culib, is_culib_present};
-                is_culib_present() && {
-                    culib();
-                    true
-                }
-            }),
-        };
-        is_open.then(|| mapped_file(stem).unwrap_or_else(|| PathBuf::from(stem)))
-    }
-
-    /// Whether the library is available and the environment variable `switch` is not `0`.
-    pub(crate) fn is_enabled(self, switch: &str) -> bool {
-        std::env::var(switch).as_deref() != Ok("0") && self.find().is_some()
-    }
-}
-
-/// The mapped file of this process whose name starts with `stem`.
-fn mapped_file(stem: &str) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let files = maps
-        .lines()
-        .filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
-    let has_stem = |path: &Path| {
-        path.file_name()
-            .is_some_and(|n| n.to_string_lossy().starts_with(stem))
-    };
-    files
-        .into_iter()
-        .find(|path| has_stem(path))
-        .map(Path::to_path_buf)
-}
-
-/// The folder of the CUDA headers that NVRTC reads: `include` below `CUDA_PATH` or a usual toolkit
-/// path, if it has the headers that our kernels include.
-pub fn headers() -> Option<PathBuf> {
-    let folder = install::cuda_path()?.join("include");
-    let is_whole = ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h"]
-        .iter()
-        .all(|header| folder.join(header).is_file());
-    is_whole.then_some(folder)
 }
 
 /// Version of the kernel driver, such as 580.159.04; only on Linux.
@@ -282,12 +193,9 @@ fn free_memory_of(index: usize) -> Result<u64, DriverError> {
 /// writable, nothing is cached.
 pub fn cache_kernels_in(folder: &Path) {
     choice_cache::enable_in(folder);
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are plain integers, and the function only writes them.
-    let answer = unsafe { nvrtcVersion(&mut major, &mut minor) };
-    if answer.result().is_err() {
+    let Some((major, minor)) = compiler_version() else {
         return;
-    }
+    };
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.compilation.cache = true;
     let folder = folder.join(format!("nvrtc-{major}.{minor}"));
