@@ -60,6 +60,8 @@ pub mod lora_linear;
 pub mod masked_argmax;
 mod maybe;
 pub mod mpi;
+#[cfg(feature = "cuda")]
+pub mod nccl;
 pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;

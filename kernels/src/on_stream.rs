@@ -43,12 +43,20 @@ impl<K: Eq + Hash, V: Copy + Send + 'static> Asked<K, V> {
     ) -> Option<V> {
         let service = client.service_id();
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *answers.entry((service, key)).or_insert_with(|| {
-            let answer =
-                DeviceHandle::<Server>::new(service.device).submit_blocking(move |_| ask());
-            answer.ok().flatten()
-        })
+        let entry = answers.entry((service, key));
+        *entry.or_insert_with(|| on_device_thread(client, ask).flatten())
     }
+}
+
+/// Runs `work` on the server's thread, after all work that this thread has submitted, and waits for
+/// its result; `None` if the server's thread has ended.
+pub(crate) fn on_device_thread<R: Send + 'static>(
+    client: &Client,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Option<R> {
+    assert!(is_cuda(client), "the client must belong to a CUDA device");
+    let device = DeviceHandle::<Server>::new(client.service_id().device);
+    device.submit_blocking(move |_| work()).ok()
 }
 
 /// Runs `body` on the server's thread, after all work that this thread has submitted, with the

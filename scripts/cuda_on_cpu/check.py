@@ -302,7 +302,7 @@ def gradient_sum(checks):
     p, scale = 5000, 2.0**49
     parts = [torch.randn(p), torch.randn(p) * 1e-6, torch.randn(p) * 1e-3]
     sums, floats = torch.full((p + 1,), 7, dtype=torch.int64), torch.empty(p)
-    checks.kernel("gradient_sum_clear")((1, 1), [sums], u32=[p])
+    checks.kernel("gradient_sum_clear")((1, 1), [sums], u32=[p, p + 1])
     for i, part in enumerate(parts):
         form = "further" if i else "first"
         checks.kernel(f"gradient_sum_add {form}")(vectors(p), [part, sums], u32=[p], f32=[scale])
@@ -316,6 +316,22 @@ def gradient_sum(checks):
     assert sums[p] == 1
     kernel(vectors(p), [sums, floats], u32=[p], f32=[1 / scale, math.nan])
     assert floats.isnan().all()
+    # The pieces of two processes: both have half of the values, the flag and zeros.
+    n = 2528
+    for flag in [0, 1]:
+        padded, pieces = torch.full((2 * n,), 7, dtype=torch.int64), torch.empty(2 * n)
+        checks.kernel("gradient_sum_clear")((1, 1), [padded], u32=[p, 2 * n])
+        assert not padded[p:].any()
+        padded[:p], padded[p] = expected, flag
+        for piece in range(2):
+            own = torch.empty(n)
+            checks.kernel("gradient_sum_piece")(vectors(n), [padded[piece * n :][:n].clone(), own], u32=[n], f32=[1 / scale])
+            pieces[piece * n :][:n] = own
+        checks.kernel("gradient_sum_joined")(vectors(p), [pieces, floats], u32=[p], f32=[math.nan])
+        assert floats.isnan().all() if flag else torch.equal(floats, expected.float() / scale)
+    part, padded = torch.randn(p), torch.full((2 * n,), 7.0)
+    checks.kernel("gradient_sum_padded")(vectors(2 * n), [part, padded], u32=[p, 2 * n])
+    assert torch.equal(padded[:p], part) and not padded[p:].any()
 
 
 def attend(qkv, h, borders, causal):

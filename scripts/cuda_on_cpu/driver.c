@@ -23,6 +23,8 @@
  * their work as early as possible instead: a program whose copy stream does not wait for readers of the
  * old contents then reads the new ones.
  *
+ * FAKE_CUDA_DEVICES is the number of devices, 1 by default. They share the memory of the process.
+ *
  * With FAKE_CUDA_ADDRESSES=1, device memory consists only of addresses, for models that are larger than
  * the host's memory. Data that is copied to the device is read, as by a copy engine, and discarded unless
  * it is small. At exit the driver prints how many of these bytes came from locked pages, which a copy
@@ -57,6 +59,7 @@ static const size_t DROPPED = (size_t)64 << 20;
 /* With FAKE_CUDA_ADDRESSES, smaller uploads are kept: sizes, ids, scalars. */
 static const size_t SMALL = (size_t)64 << 10;
 static int has_addresses_alone;
+static int n_devices = 1;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t limit, held, most;
@@ -74,6 +77,8 @@ __attribute__((constructor)) static void start(void) {
     limit = (size_t)((gib ? atof(gib) : 79.1) * ((size_t)1 << 30));
     const char *addresses = getenv("FAKE_CUDA_ADDRESSES");
     has_addresses_alone = addresses && !strcmp(addresses, "1");
+    const char *devices = getenv("FAKE_CUDA_DEVICES");
+    n_devices = devices ? atoi(devices) : 1;
 }
 
 /* Seconds since 1970. */
@@ -93,10 +98,10 @@ static Result refuse(const char *what, size_t number) {
 
 Result cuInit(unsigned flags) { return OK; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
-Result cuDeviceGetCount(int *count) { *count = 1; return OK; }
-Result cuDeviceGet(int *device, int index) { *device = index; return index ? INVALID_DEVICE : OK; }
+Result cuDeviceGetCount(int *count) { *count = n_devices; return OK; }
+Result cuDeviceGet(int *device, int index) { *device = index; return index >= 0 && index < n_devices ? OK : INVALID_DEVICE; }
 Result cuDeviceGetName(char *name, int bytes, int device) { snprintf(name, bytes, "no GPU, as an H100"); return OK; }
-Result cuDeviceGetPCIBusId(char *name, int bytes, int device) { snprintf(name, bytes, "0000:00:00.0"); return OK; }
+Result cuDeviceGetPCIBusId(char *name, int bytes, int device) { snprintf(name, bytes, "0000:%02x:00.0", device); return OK; }
 Result cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = limit; return OK; }
 Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = limit - held; *total = limit; return OK; }
 
@@ -123,12 +128,18 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
     return OK;
 }
 
-/* Contexts. */
+/* Contexts: the primary one of device i is i + 1. */
 
-Result cuDevicePrimaryCtxRetain(Object *context, int device) { *context = (Object)1; return OK; }
+static _Thread_local uintptr_t current;
+
+Result cuDevicePrimaryCtxRetain(Object *context, int device) { *context = (Object)(uintptr_t)(device + 1); return OK; }
 Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
-Result cuCtxSetCurrent(Object context) { return OK; }
-Result cuCtxGetCurrent(Object *context) { *context = (Object)1; return OK; }
+Result cuCtxSetCurrent(Object context) { current = (uintptr_t)context; return OK; }
+Result cuCtxGetCurrent(Object *context) { *context = (Object)current; return OK; }
+
+/* Called by the other simulated libraries: the device of the calling thread, or -1. */
+int fake_cuda_device(void) { return (int)current - 1; }
+
 Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return OK; }
 
 /* Streams: queued work that is executed when its result is needed. */

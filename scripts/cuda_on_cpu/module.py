@@ -57,7 +57,8 @@ def compile_text(text, library):
         arguments=", ".join(f"*static_cast<std::add_pointer_t<{kind}>>(arguments[{i}])" for i, kind in enumerate(types)),
     )
     library = Path(library)
-    source = library.with_suffix(".cpp")
+    # The source and the library of this process.
+    source = library.with_suffix(f".{os.getpid()}.cpp")
     source.write_text('#include "cuda.h"\nnamespace text {\n' + text + entry + "}\n")
     made = library.with_suffix(f".{os.getpid()}")
     compiler = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC"]

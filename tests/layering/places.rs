@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 11] = [
+const NOT_OPERATIONS: [&str; 12] = [
     "cpu",
     "cube",
     "dropout",
@@ -14,6 +14,7 @@ const NOT_OPERATIONS: [&str; 11] = [
     "host_memory",
     "backward_with_gradient",
     "mpi",
+    "nccl",
     "nvidia",
     "profile",
     "recording",

@@ -44,6 +44,22 @@ pub fn free_memory_bytes(device: &Device) -> Option<u64> {
     None
 }
 
+/// The PCI address of a GPU, such as `0000:3b:00.0`. `None` for a part of a GPU that MIG divides,
+/// if the driver does not report it, and in a build without CUDA.
+pub fn gpu_address(index: usize) -> Option<String> {
+    #[cfg(feature = "cuda")]
+    {
+        let gpus = gpu::driver().ok()?.gpus;
+        let is_part = gpus.get(index)?.name.contains(" MIG ");
+        gpu::pci_address(index).filter(|_| !is_part)
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = index;
+        None
+    }
+}
+
 /// Threads that compile attention plans for a run. They stop when the value is dropped.
 #[derive(Debug, Default)]
 pub struct PlanPrefetch {
@@ -250,7 +266,7 @@ pub fn optional_libraries() -> Vec<OptionalLibrary> {
 pub fn optional_libraries() -> Vec<OptionalLibrary> {
     use gpu::Library;
     let slower = "matmuls use kernels that are several times slower";
-    let by_tcp = "several GPUs add gradients over TCP";
+    let on_hosts = "the hosts of several GPUs add gradients";
     let attention = "attention uses slower kernels";
     let install = |effect: &str, package: &str| {
         format!(
@@ -280,7 +296,7 @@ pub fn optional_libraries() -> Vec<OptionalLibrary> {
         },
         OptionalLibrary {
             subject: "NCCL",
-            status: describe_library(Library::Nccl).ok_or(install(by_tcp, "nvidia-nccl-cu13")),
+            status: describe_library(Library::Nccl).ok_or(install(on_hosts, "nvidia-nccl-cu13")),
             switch: None,
         },
     ]

@@ -294,6 +294,9 @@ pub enum Error {
     /// Processes that cannot train together, or of which one was lost.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// NCCL, which adds the gradients of several GPUs, failed.
+    #[error("NCCL: {0}")]
+    Nccl(String),
     /// Variables of a launcher that do not describe a run.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -513,6 +516,7 @@ impl Error {
             | Self::Recording(_)
             | Self::NoDiskSpace { .. }
             | Self::Ranks(_)
+            | Self::Nccl(_)
             | Self::StartRanks(_)
             | Self::Io { .. } => 1,
         }

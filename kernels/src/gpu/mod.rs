@@ -20,7 +20,7 @@ use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 };
-use cudarc::driver::sys::cuDriverGetVersion;
+use cudarc::driver::sys::{cuDeviceGetPCIBusId, cuDriverGetVersion};
 
 use crate::choice_cache;
 
@@ -29,6 +29,7 @@ pub use crate::cudnn::{
     n_attention_shapes, plan_workspaces,
 };
 pub use compiler::check_compiler;
+pub(crate) use library::OpenLibrary;
 pub use library::{Library, compiler_version, headers, set_cuda_path};
 
 /// A GPU, as described by its driver.
@@ -95,6 +96,21 @@ fn query_driver() -> Result<Driver, DriverError> {
         cuda_version: (version / 1000, version % 1000 / 10),
         gpus,
     })
+}
+
+/// The PCI address of a GPU, such as `0000:3b:00.0`; `None` if the driver does not report it. All
+/// instances of a GPU that MIG divides have the same address.
+pub fn pci_address(index: usize) -> Option<String> {
+    Library::Driver.find()?;
+    let mut text = [0; 32];
+    init().ok()?;
+    let handle = device::get(i32::try_from(index).ok()?).ok()?;
+    // SAFETY: `handle` is a device that the driver just returned, and the driver writes at most
+    // this many bytes, including a final zero.
+    let answer = unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, handle) };
+    answer.result().ok()?;
+    let bytes = text.iter().map(|&c| c as u8).take_while(|&c| c != 0);
+    String::from_utf8(bytes.collect()).ok()
 }
 
 fn gpu(index: i32) -> Result<Gpu, DriverError> {

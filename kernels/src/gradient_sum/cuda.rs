@@ -37,11 +37,12 @@ fn gradient_sum_add(
     }
 }
 
-/// Sets the flag of new sums to 0.
+/// Sets the flag of new sums and the sums after it to 0: element `length` to `end`.
 #[cube(launch, create_dummy_kernel)]
-fn gradient_sum_clear(sums: &mut [i64], length: u32) {
-    if ABSOLUTE_POS == 0 {
-        sums[length as usize] = 0;
+fn gradient_sum_clear(sums: &mut [i64], length: u32, end: u32) {
+    let i = length as usize + ABSOLUTE_POS;
+    if i < end as usize {
+        sums[i] = 0;
     }
 }
 
@@ -61,14 +62,14 @@ fn gradient_sum_floats(sums: &[i64], floats: &mut [f32], length: u32, factor: f3
 /// Operations of sums on a GPU; not differentiable.
 #[backend_extension(Cube)]
 pub(crate) trait GradientSumOps: Backend {
-    /// The sums `[p + 1]` of a first part `[p]`.
-    fn first_part(part: FloatTensor<Self>, scale: f32) -> IntTensor<Self>;
+    /// The sums `[n_sums]` of a first part `[p]`: the values, the flag, and zeros.
+    fn first_part(part: FloatTensor<Self>, scale: f32, n_sums: usize) -> IntTensor<Self>;
 
     /// Adds a part to the sums, in place.
     fn further_part(sums: IntTensor<Self>, part: FloatTensor<Self>, scale: f32) -> IntTensor<Self>;
 
-    /// The sums as floats, `[p]`.
-    fn sums_to_floats(sums: IntTensor<Self>, factor: f32) -> FloatTensor<Self>;
+    /// The first `p` sums as floats.
+    fn sums_to_floats(sums: IntTensor<Self>, p: usize, factor: f32) -> FloatTensor<Self>;
 }
 
 fn launch_add(part: &CubeTensor, sums: &CubeTensor, scale: f32, is_first: bool) {
@@ -88,11 +89,12 @@ fn launch_add(part: &CubeTensor, sums: &CubeTensor, scale: f32, is_first: bool) 
 }
 
 impl GradientSumOps for CubeBackend {
-    fn first_part(part: CubeTensor, scale: f32) -> CubeTensor {
+    fn first_part(part: CubeTensor, scale: f32, n_sums: usize) -> CubeTensor {
         let (part, [length]) = contiguous(part);
-        let sums = output(&part, [length + 1], DType::I64);
-        let (count, dim) = units(&part.client, 1);
-        gradient_sum_clear::launch(&part.client, count, dim, argument(&sums), length as u32);
+        let sums = output(&part, [n_sums], DType::I64);
+        let (count, dim) = units(&part.client, n_sums - length);
+        let (start, end) = (length as u32, n_sums as u32);
+        gradient_sum_clear::launch(&part.client, count, dim, argument(&sums), start, end);
         launch_add(&part, &sums, scale, true);
         sums
     }
@@ -103,8 +105,7 @@ impl GradientSumOps for CubeBackend {
         sums
     }
 
-    fn sums_to_floats(sums: CubeTensor, factor: f32) -> CubeTensor {
-        let length = sums.meta.num_elements() - 1;
+    fn sums_to_floats(sums: CubeTensor, length: usize, factor: f32) -> CubeTensor {
         let floats = output(&sums, [length], DType::F32);
         let (count, dim) = units(&sums.client, length);
         let nan = f32::NAN;
@@ -122,18 +123,23 @@ impl GradientSumOps for CubeBackend {
     }
 }
 
-/// Adds `part` to the sums, which are its own without earlier sums.
-pub(super) fn add(sums: Option<Tensor<1, Int>>, part: Tensor<1>, scale: f32) -> Tensor<1, Int> {
+/// Adds `part` to the sums. Without earlier sums, there are `n_sums` new ones.
+pub(super) fn add(
+    sums: Option<Tensor<1, Int>>,
+    part: Tensor<1>,
+    scale: f32,
+    n_sums: usize,
+) -> Tensor<1, Int> {
     let part = part.into_dispatch();
     Tensor::from_dispatch(match sums {
-        None => Dispatch::first_part(part, scale),
+        None => Dispatch::first_part(part, scale, n_sums),
         Some(sums) => Dispatch::further_part(sums.into_dispatch(), part, scale),
     })
 }
 
-/// The sums times `factor`, `[p]`, f32.
-pub(super) fn to_floats(sums: Tensor<1, Int>, factor: f32) -> Tensor<1> {
-    Tensor::from_dispatch(Dispatch::sums_to_floats(sums.into_dispatch(), factor))
+/// The first `p` sums times `factor`, f32.
+pub(super) fn to_floats(sums: Tensor<1, Int>, p: usize, factor: f32) -> Tensor<1> {
+    Tensor::from_dispatch(Dispatch::sums_to_floats(sums.into_dispatch(), p, factor))
 }
 
 #[cfg(feature = "cuda-source")]
@@ -149,7 +155,7 @@ pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
     }
     let (device, target, count) = sources.device();
     let sums = sources.buffer();
-    let kernel = gradient_sum_clear::create_dummy_kernel(device, target, count, dim, sums, 1);
+    let kernel = gradient_sum_clear::create_dummy_kernel(device, target, count, dim, sums, 1, 2);
     sources.add("", dim, kernel);
     let [sums, floats] = [0; 2].map(|_| sources.buffer());
     let (device, target, count) = sources.device();
@@ -165,4 +171,5 @@ pub(crate) fn sources(sources: &mut crate::cube::source::Sources) {
         f32::NAN,
     );
     sources.add("", dim, kernel);
+    super::nccl::sources(sources);
 }

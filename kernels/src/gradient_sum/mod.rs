@@ -7,6 +7,8 @@
 mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod cuda;
+#[cfg(any(feature = "cuda", feature = "cuda-source"))]
+mod nccl;
 pub mod reference;
 
 use burn::tensor::{DType, Tensor, TensorData};
@@ -30,6 +32,9 @@ pub struct GradientSum {
     n_parts: usize,
     /// Number of values of a part.
     n_values: usize,
+    /// Number of sums on a GPU: the values, the flag, and zeros at the end.
+    #[cfg(feature = "cube")]
+    n_sums: usize,
     sums: Sums,
 }
 
@@ -41,7 +46,7 @@ enum Sums {
     Single(Box<Tensor<1>>),
     /// `[p + 1]`; the last element is above 0 if an element was out of range.
     Host(Vec<i64>),
-    /// The same values on a GPU.
+    /// The same values on a GPU, `[n_sums]`.
     #[cfg(feature = "cube")]
     Device(Box<Tensor<1, burn::tensor::Int>>),
 }
@@ -62,7 +67,19 @@ impl GradientSum {
         Self {
             n_parts,
             n_values,
+            #[cfg(feature = "cube")]
+            n_sums: n_values + 1,
             sums: Sums::Empty,
+        }
+    }
+
+    /// The empty sum, with room for [`finish_on_gpus`](Self::finish_on_gpus) with `world_size`
+    /// processes, which divide the values among themselves.
+    #[cfg(feature = "cuda")]
+    pub fn for_ranks(self, world_size: usize) -> Self {
+        Self {
+            n_sums: nccl::piece_len(self.n_values + 1, world_size) * world_size,
+            ..self
         }
     }
 
@@ -97,7 +114,7 @@ impl GradientSum {
                 Sums::Device(sums) => Some(*sums),
                 _ => None,
             };
-            self.sums = Sums::Device(Box::new(cuda::add(before, part, scale)));
+            self.sums = Sums::Device(Box::new(cuda::add(before, part, scale, self.n_sums)));
             return;
         }
         self.add_on_host(0, &part);
@@ -182,18 +199,82 @@ impl GradientSum {
         let scale = scale(self.n_parts);
         #[cfg(feature = "cube")]
         if let (Sums::Device(sums), None) = (&self.sums, &add_all) {
-            return Ok(cuda::to_floats(*sums.clone(), scale.recip()));
+            return Ok(cuda::to_floats(*sums.clone(), self.n_values, scale.recip()));
         }
         let mut sums = match self.sums {
             Sums::Host(sums) => sums,
             #[cfg(feature = "cube")]
-            Sums::Device(sums) => sums.into_data().iter::<i64>().collect(),
+            Sums::Device(sums) => {
+                let sums = sums.into_data();
+                sums.iter::<i64>().take(self.n_values + 1).collect()
+            }
             Sums::Empty | Sums::Single(_) => vec![0; self.n_values + 1],
         };
         if let Some(add_all) = add_all {
             add_all(&mut sums)?;
         }
         Ok(place(cpu::to_floats(&sums, scale.recip())))
+    }
+
+    /// Waits until this process's GPU has computed its parts, so that a GPU that fails or hangs is
+    /// found before other processes wait for its sums.
+    ///
+    /// # Panics
+    ///
+    /// As any read of a tensor whose computation failed.
+    #[cfg(feature = "cuda")]
+    pub fn wait(&self) {
+        match &self.sums {
+            Sums::Device(sums) => {
+                let sums = sums.as_ref().clone();
+                sums.narrow(0, self.n_values, 1).into_data();
+            }
+            Sums::Single(part) if self.n_values > 0 => {
+                let part = part.as_ref().clone();
+                part.narrow(0, 0, 1).into_data();
+            }
+            _ => {}
+        }
+    }
+
+    /// As [`finish`](Self::finish), but NCCL adds on the GPUs of all processes of `communicator`:
+    /// each adds and rounds a piece of the vector, and all exchange their pieces. The bits are
+    /// those of [`finish`](Self::finish).
+    ///
+    /// Returns before the GPUs have finished.
+    ///
+    /// # Errors
+    ///
+    /// NCCL refuses an operation, or earlier work on this GPU failed.
+    ///
+    /// # Panics
+    ///
+    /// If the sum was not made [`for_ranks`](Self::for_ranks) of this communicator.
+    #[cfg(feature = "cuda")]
+    pub fn finish_on_gpus(
+        self,
+        like: &Tensor<1>,
+        communicator: &crate::nccl::Communicator,
+    ) -> Result<Tensor<1>, crate::nccl::NcclError> {
+        crate::operation!("gradient_sum");
+        let n_values = self.n_values;
+        if n_values == 0 {
+            return Ok(like.clone());
+        }
+        let device = like.device();
+        if self.n_parts == 1 {
+            let part = match self.sums {
+                Sums::Single(part) => *part,
+                _ => Tensor::zeros([n_values], (&device, DType::F32)),
+            };
+            return nccl::only_part(part, communicator);
+        }
+        let sums = match self.sums {
+            Sums::Device(sums) => *sums,
+            // This process had no part.
+            _ => Tensor::zeros([self.n_sums], (&device, DType::I64)),
+        };
+        nccl::sum_of_ranks(sums, n_values, scale(self.n_parts).recip(), communicator)
     }
 }
 

@@ -10,6 +10,8 @@ mod gated_delta;
 mod nf4;
 #[path = "../support/numbers.rs"]
 mod numbers;
+#[cfg(feature = "cuda")]
+mod ranks;
 mod recording;
 mod support;
 #[path = "../../../tests/support/test_device.rs"]

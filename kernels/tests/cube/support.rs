@@ -24,7 +24,7 @@ pub(crate) fn device() -> Device {
 
 /// Runs before the first tensor on the GPU.
 #[cfg(feature = "cuda")]
-fn keep_kernels() {
+pub(crate) fn keep_kernels() {
     if let Some(folder) = std::env::var_os("TOOLTUNE_CACHE") {
         tooltune_kernels::gpu::cache_kernels_in(std::path::Path::new(&folder));
     }

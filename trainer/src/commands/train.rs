@@ -22,6 +22,7 @@ use crate::out_of_memory::{
     GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory,
 };
 use crate::plan::{self, GENERATION, size};
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::ranks::{Working, divides_retriever};
 use crate::recipes::resume::Resume;
@@ -245,6 +246,10 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
+    let data_plane = DataPlane::open(ranks, (device, config.device))?;
+    if let Some(description) = data_plane.description() {
+        say(description)?;
+    }
     catch_out_of_memory(TRAINING_SETTINGS, || {
         train(
             config,
@@ -252,7 +257,7 @@ fn train_model(
             (&inputs, resume),
             device,
             profiled_steps,
-            ranks,
+            (ranks, data_plane),
         )
     })
     .map_err(|error| with_planned_memory(error, config, &preparation, device))

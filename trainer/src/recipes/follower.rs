@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use tooltune_ranks::Ranks;
 
+use super::data_plane::DataPlane;
 use super::learner::Learner;
 use super::preparation::Training;
 use super::ranks::{self, Order};
@@ -17,7 +18,7 @@ use crate::optim::LearningRateSchedule;
 
 /// Computes a share of the steps and evaluations of the first process of `ranks`, until that process
 /// ends the run. Returns its exit status. `pairs` has the training data of the retriever, if the
-/// processes divide its steps.
+/// processes divide its steps. `data_plane` adds the gradients of all.
 ///
 /// # Errors
 ///
@@ -27,9 +28,9 @@ pub fn follow(
     training: &Training,
     pairs: Option<&RetrieverPreparation>,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, DataPlane),
 ) -> Result<u8, Error> {
-    let (mut learner, _) = Learner::open(config, training, None, device)?;
+    let (mut learner, _) = Learner::open(config, training, None, device, data_plane)?;
     ranks::take_over(&mut learner, ranks)?;
     let retriever = pairs.map(|pairs| take_over(config, pairs, device, ranks));
     let mut retriever = retriever.transpose()?;
@@ -59,6 +60,7 @@ pub fn follow(
                 let model = (&learner.decoder, &training.base);
                 serve(model, &options, ranks, &|| interrupt.is_set())?;
             }
+            Order::Disconnect => ranks::disconnect(&mut learner, ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
         }
     }

@@ -13,6 +13,7 @@ use tooltune_rows::batches::{Cursor, Example, MicroBatch, Padding, StepBatch, co
 use tooltune_rows::examples::Examples;
 
 use super::attention_plan_prefetch;
+use super::data_plane::DataPlane;
 use super::kept_blocks::KeptBlocks;
 use super::preparation::Training;
 use super::starting;
@@ -34,6 +35,7 @@ pub(crate) struct Learner<'a> {
     pub(super) decoder: Decoder,
     pub(crate) adapters: Adapters,
     pub(super) optimizer: Optimizer,
+    pub(super) data_plane: DataPlane,
     kept_blocks: KeptBlocks,
     /// Threads that prepare attention plans for the device.
     _plans: PlanPrefetch,
@@ -87,7 +89,7 @@ pub(crate) struct Contribution {
 
 impl<'a> Learner<'a> {
     /// Loads the weights, and the adapter and optimizer of the checkpoint `start`. Without a
-    /// checkpoint they are those of step 0.
+    /// checkpoint they are those of step 0. Gradients are added by `data_plane`.
     ///
     /// # Errors
     ///
@@ -97,6 +99,7 @@ impl<'a> Learner<'a> {
         training: &'a Training,
         start: Option<&Checkpoint>,
         device: &Device,
+        data_plane: DataPlane,
     ) -> Result<(Self, TrainerState), Error> {
         let compute_dtype =
             settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
@@ -132,6 +135,7 @@ impl<'a> Learner<'a> {
             decoder,
             adapters,
             optimizer,
+            data_plane,
             kept_blocks,
             _plans: plans,
         };
@@ -169,7 +173,9 @@ impl<'a> Learner<'a> {
         let n_parts = input.supervised().count();
         let mut contribution = Contribution {
             losses: BTreeMap::new(),
-            gradient: GradientSum::new(self.adapters.flat.dims()[0], n_parts),
+            gradient: self
+                .data_plane
+                .gradient_sum(self.adapters.flat.dims()[0], n_parts),
         };
         let mut n_done = 0;
         for &i in own {
@@ -227,15 +233,26 @@ impl<'a> Learner<'a> {
 
     /// Parameters and moments, `[3, p]`, for another process.
     pub(super) fn to_values(&self) -> Vec<f32> {
+        let values = |x: &Tensor<1>| x.to_data().iter::<f32>().collect::<Vec<f32>>();
+        self.vectors().into_iter().flat_map(values).collect()
+    }
+
+    /// Parameters and moments, each `[p]`.
+    pub(super) fn vectors(&self) -> [&Tensor<1>; 3] {
         let state = &self.optimizer.state;
         [
             &self.adapters.flat,
             &state.first_moment,
             &state.second_moment,
         ]
-        .into_iter()
-        .flat_map(|x| x.to_data().iter::<f32>().collect::<Vec<f32>>())
-        .collect()
+    }
+
+    /// Replaces parameters and moments by those after `optimizer_step` updates.
+    pub(super) fn set_vectors(&mut self, vectors: [Tensor<1>; 3], optimizer_step: u64) {
+        let state = &mut self.optimizer.state;
+        [self.adapters.flat, state.first_moment, state.second_moment] = vectors;
+        state.step = optimizer_step;
+        self.adapters.attach(&mut self.decoder);
     }
 
     /// Takes over the parameters and moments of another process after `optimizer_step` updates.
@@ -244,27 +261,31 @@ impl<'a> Learner<'a> {
     ///
     /// Their number differs: the processes do not have the same model.
     pub(super) fn set_values(&mut self, values: &[f32], optimizer_step: u64) -> Result<(), Error> {
+        self.check_n_values(values.len() / 3)?;
         let n = self.adapters.flat.dims()[0];
-        if values.len() != 3 * n {
-            return Err(Error::Usage(format!(
-                "rank 0 has {} adapter parameters, this rank has {n}; use the same model files on \
-                 all machines",
-                values.len() / 3
-            )));
-        }
         let device = self.decoder.device();
         let mut parts = values.chunks(n.max(1)).map(|part| {
             let data = TensorData::new(part.to_vec(), [part.len()]);
             Tensor::from_data(data, &device)
         });
         let mut next = |before: &Tensor<1>| parts.next().unwrap_or_else(|| before.clone());
-        self.adapters.flat = next(&self.adapters.flat);
-        let state = &mut self.optimizer.state;
-        state.first_moment = next(&state.first_moment);
-        state.second_moment = next(&state.second_moment);
-        state.step = optimizer_step;
-        self.adapters.attach(&mut self.decoder);
+        let vectors = self.vectors().map(&mut next);
+        self.set_vectors(vectors, optimizer_step);
         Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// The leader does not have the same number of parameters.
+    pub(super) fn check_n_values(&self, n_of_leader: usize) -> Result<(), Error> {
+        let n = self.adapters.flat.dims()[0];
+        if n == n_of_leader {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "rank 0 has {n_of_leader} adapter parameters, this rank has {n}; use the same model \
+             files on all machines"
+        )))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod all_reduce;
 mod attention_plan_prefetch;
+pub mod data_plane;
 pub(crate) mod deal;
 pub mod follower;
 pub mod history;

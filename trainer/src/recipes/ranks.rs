@@ -33,6 +33,8 @@ pub(super) enum Order {
     Compare,
     /// Compute a share of an evaluation.
     Serve,
+    /// End the connections between GPUs, after the last step.
+    Disconnect,
     /// End with this exit status.
     End { exit_code: u8 },
 }
@@ -116,6 +118,9 @@ pub(super) fn compute_step(
         watch(part) && pulse.check().is_ok()
     };
     let contribution = learner.contribute(input, step, &own, &mut watch)?;
+    if let Some(contribution) = &contribution {
+        learner.data_plane.wait(&contribution.gradient);
+    }
     ranks.check()?;
     let at_door = Instant::now();
     let report = Report {
@@ -134,26 +139,18 @@ pub(super) fn compute_step(
         return Ok(None);
     };
     let door_seconds = at_door.elapsed().as_secs_f64();
-    let mut sum_seconds = 0.0;
     let flat = &learner.adapters.flat;
+    let started = Instant::now();
     let gradient = if ranks.world_size() == 1 {
         contribution.gradient.finish::<Error>(flat, None)?
     } else {
-        let mut add_all = |sums: &mut [i64]| {
-            let started = Instant::now();
-            ranks.add_all(sums)?;
-            sum_seconds = started.elapsed().as_secs_f64();
-            Ok(())
-        };
-        contribution
-            .gradient
-            .finish::<Error>(flat, Some(&mut add_all))?
+        learner.data_plane.add(contribution.gradient, flat, ranks)?
     };
     Ok(Some(ComputedStep {
         loss_sum: f64::from_bits(loss_bits),
         gradient,
         door_seconds,
-        sum_seconds,
+        sum_seconds: started.elapsed().as_secs_f64(),
     }))
 }
 
@@ -180,7 +177,12 @@ pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), 
     if ranks.world_size() == 1 {
         return Ok(());
     }
+    let shared = learner.data_plane.share(learner.vectors(), ranks)?;
     let mut bytes = learner.optimizer.state.step.to_le_bytes().to_vec();
+    if shared.is_some() {
+        ranks.broadcast(bytes)?;
+        return Ok(());
+    }
     bytes.extend(learner.to_values().iter().flat_map(|x| x.to_le_bytes()));
     ranks.broadcast(bytes)?;
     Ok(())
@@ -188,14 +190,34 @@ pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), 
 
 /// Receives what [`hand_over`] sends.
 pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    let shared = learner.data_plane.share(learner.vectors(), ranks)?;
     let bytes = ranks.broadcast(Vec::new())?;
     let (step, values) = bytes.split_first_chunk().ok_or_else(unreadable)?;
+    if let Some(vectors) = shared {
+        learner.set_vectors(vectors, u64::from_le_bytes(*step));
+        return Ok(());
+    }
     let (values, _) = values.as_chunks::<4>();
     let values: Vec<f32> = values
         .iter()
         .map(|bytes| f32::from_le_bytes(*bytes))
         .collect();
     learner.set_values(&values, u64::from_le_bytes(*step))
+}
+
+/// Ends the connections between the GPUs of all processes.
+///
+/// # Errors
+///
+/// A process was lost, or NCCL fails.
+pub(super) fn disconnect(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
+    if !learner.data_plane.connects_gpus() {
+        return Ok(());
+    }
+    if ranks.is_leader() {
+        order(ranks, &Order::Disconnect)?;
+    }
+    learner.data_plane.close()
 }
 
 /// The weights that all processes of a run compute. `retriever` is there if they divide its steps.

@@ -15,6 +15,7 @@ use tooltune_kernels::{is_cpu, operation};
 use tooltune_ranks::Ranks;
 use tooltune_rows::batches::StepBatch;
 
+use super::data_plane::DataPlane;
 use super::learner::{Learner, StepInput, row_ids};
 use super::preparation::Preparation;
 use super::ranks::{self, ComputedStep, Order, Working};
@@ -59,7 +60,7 @@ struct Run<'a> {
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
 /// lists the config's files before `preparation` read them. The other processes of `ranks` run
-/// [`follow`](super::follower::follow).
+/// [`follow`](super::follower::follow); `data_plane` adds the gradients of all.
 ///
 /// # Errors
 ///
@@ -70,10 +71,10 @@ pub fn train(
     start: (&InputTimes, &Resume),
     device: &Device,
     profiled_steps: u64,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, DataPlane),
 ) -> Result<RunSummary, Error> {
     let total_steps = preparation.training.total_steps;
-    let mut run = Run::open(config, preparation, start, device, ranks)?;
+    let mut run = Run::open(config, preparation, start, device, (ranks, data_plane))?;
     let schedule = LearningRateSchedule::for_training(&config.train, total_steps);
     let mut steps = ProfiledSteps::new(run.run.run_dir.path(), profiled_steps, device);
     run.evaluate_and_save_if_due()?;
@@ -100,12 +101,12 @@ impl<'a> Run<'a> {
         preparation: &'a Preparation,
         (inputs, resume): (&InputTimes, &Resume),
         device: &Device,
-        ranks: &'a mut Ranks,
+        (ranks, data_plane): (&'a mut Ranks, DataPlane),
     ) -> Result<Self, Error> {
         let training = &preparation.training;
         let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
         let start = starting_checkpoint(config, &run_dir, resume)?;
-        let (learner, state) = Learner::open(config, training, start.as_ref(), device)?;
+        let (learner, state) = Learner::open(config, training, start.as_ref(), device, data_plane)?;
         ranks::hand_over(&learner, ranks)?;
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         if let Some(retriever) = &retriever {
@@ -162,7 +163,7 @@ impl<'a> Run<'a> {
             Ok(Some(joint)) => joint,
             Ok(None) => return Err(self.save_and_stop()?),
             // The steps so far are whole, whatever happened to another rank.
-            Err(error @ Error::Ranks(_)) if self.state.step > 0 => {
+            Err(error @ (Error::Ranks(_) | Error::Nccl(_))) if self.state.step > 0 => {
                 return Err(error.with_saved_step(self.save_if_absent()));
             }
             Err(error) => return Err(error),
@@ -366,7 +367,8 @@ impl<'a> Run<'a> {
         self.interrupt.as_ref().is_some_and(Interrupt::is_set)
     }
 
-    fn finish(self) -> Result<RunSummary, Error> {
+    fn finish(mut self) -> Result<RunSummary, Error> {
+        ranks::disconnect(&mut self.learner, self.ranks)?;
         let (steps, updates) = (self.state.step, self.state.optimizer_step);
         not_finite::refuse_without_updates(steps, updates, "train.learning_rate")?;
         if let Some(RetrieverRun { state, .. }) = &self.retriever {

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory};
 use crate::recipes::all_reduce;
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::follower::follow;
 use crate::recipes::preparation::{Training, prepare_training};
 use crate::recipes::ranks::{self, Working, divides_retriever};
@@ -134,14 +135,14 @@ pub(in super::super) fn connect(
 ) -> Result<Ranks, Error> {
     let gpu = match device {
         config::Device::Cpu => None,
-        config::Device::Cuda(index) => {
+        config::Device::Cuda(index) => device::gpu_address(index).or_else(|| {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
             let name = visible
                 .split(',')
                 .nth(index)
                 .filter(|name| !name.is_empty());
             Some(name.map_or(index.to_string(), |name| name.trim().to_owned()))
-        }
+        }),
     };
     let digest = config.map(|config| ("config".to_owned(), config.resume_digest()));
     let identity = Identity {
@@ -165,7 +166,8 @@ pub(in super::super) fn connect(
     let mut ranks = Ranks::meet(launch, &identity, directory, &settings)?;
     if launch.world_size > 1 {
         let by = all_reduce::choose(launch, &mut ranks)?;
-        if launch.rank == 0 {
+        // The ranks of GPUs print later whether NCCL adds.
+        if launch.rank == 0 && device == config::Device::Cpu {
             let n_ranks = launch.world_size;
             say(&format!("{n_ranks} ranks; gradients are added by {by}"))?;
         }
@@ -330,7 +332,9 @@ fn follow_training(config: &Config, device: &Device, ranks: &mut Ranks) -> Resul
     if let Some(pairs) = &pairs {
         compare_pairs(ranks, pairs)?;
     }
+    let data_plane = DataPlane::open(ranks, (device, config.device))?;
     catch_out_of_memory(TRAINING_SETTINGS, || {
+        let ranks = (&mut *ranks, data_plane);
         follow(config, &training, pairs.as_ref(), device, ranks)
     })
 }

@@ -90,7 +90,7 @@ pub fn follow(
             }
             Order::Compare => compare(&[("retriever", &run.parameters)], ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
-            Order::Step { .. } | Order::Serve => return Err(unreadable()),
+            Order::Step { .. } | Order::Serve | Order::Disconnect => return Err(unreadable()),
         }
     }
 }
