@@ -128,6 +128,15 @@ fn doctor_times_the_connections_of_two_ranks() {
         }
     }
     assert!(printed.contains("each step of this run adds"), "{printed}");
+    // The printed command predicts the run.
+    let (_, command) = printed.split_once("`tooltune plan ").expect("a command");
+    let (options, _) = command.split_once('`').expect("its end");
+    let plan = format!("plan config.toml {options} --format json");
+    let plan: Value = serde_json::from_str(&workplace.run(plan.split(' ')).success()).unwrap();
+    assert!(
+        plan["ranks"]["seconds_per_step"].as_f64() > Some(0.0),
+        "{plan}"
+    );
 
     // Without a config, and with more ranks.
     let printed = CommandOutput::from_command(&mut doctor(&workplace, "--ranks 3")).success();

@@ -59,7 +59,7 @@ pub struct Headers {
 pub struct Search {
     /// `CUDA_PATH`, the user's choice.
     cuda_path: Option<PathBuf>,
-    /// Python environments: that of the program, then the active one.
+    /// Python environments: the program's own, then the active one.
     environments: Vec<PathBuf>,
     /// Toolkits in usual folders.
     toolkits: Vec<PathBuf>,
@@ -109,7 +109,7 @@ impl Search {
             .collect()
     }
 
-    /// The folders `nvidia` of the environments' packages, those of the newest Python first.
+    /// The folders `nvidia` of the environments' packages, the newest Python's first.
     fn package_folders(&self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
         for environment in &self.environments {

@@ -94,7 +94,7 @@ struct Sizes {
 
 /// Measures the connections. All ranks call it; rank 0 gets the result, the others `None`.
 ///
-/// - `bytes`: sizes of sums and gathered messages, from rank 0; those of other ranks are ignored.
+/// - `bytes`: sizes of sums and gathered messages, from rank 0; the other ranks' are ignored.
 ///   Each rank needs memory for the largest, and rank 0 for twice that.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use tooltune_rows::batches::StepBatch;
 use crate::config::Config;
 use crate::error::Error;
 use crate::process::{peak_rss_bytes, rss_bytes};
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::learner::{Contribution, Learner, StepInput, micro_batch};
 use crate::recipes::preparation::Preparation;
 
@@ -48,7 +49,7 @@ pub fn probe(
 ) -> Result<Probe, Error> {
     let rss_before_weights_bytes = rss_bytes();
     let training = &preparation.training;
-    let (mut learner, _) = Learner::open(config, training, None, device)?;
+    let (mut learner, _) = Learner::open(config, training, None, device, DataPlane::default())?;
     let batch = micro_batch(&training.examples, longest_batch)?;
     let rss_before_step_bytes = rss_bytes();
 

@@ -11,6 +11,7 @@ use super::super::train::ranks;
 use super::super::{DeviceOption, count_noun, plain_table, print_line};
 use super::{list_problems, load, print_findings};
 use crate::cli::DoctorArgs;
+use crate::config::Device;
 use crate::doctor::{check_machine, gradient_bytes};
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes};
@@ -68,7 +69,7 @@ pub(super) fn run(
                 .map(|bytes| bytes / launch.local_world_size.max(1) as u64),
         };
         let own_bytes = config.as_ref().and_then(gradient_bytes);
-        compare(&mut connected, &report, own_bytes, args.megabytes)
+        compare(&mut connected, &report, (device, own_bytes), args.megabytes)
     })();
     match checked {
         Ok(problems) => {
@@ -92,7 +93,7 @@ pub(super) fn run(
 fn compare(
     ranks: &mut Ranks,
     report: &Report,
-    own_bytes: Option<u64>,
+    (device, own_bytes): (Device, Option<u64>),
     megabytes: Option<u64>,
 ) -> Result<String, Error> {
     let Some(reports) = ranks.gather(&to_bytes(report))? else {
@@ -115,7 +116,7 @@ fn compare(
         }
     }
     if let Some(measured) = measure(ranks, &sizes)? {
-        print_measured(ranks, &measured, own_bytes)?;
+        print_measured(ranks, &measured, device, own_bytes)?;
     }
     let problems = reports.iter().enumerate().filter_map(|(rank, report)| {
         let host = &ranks.hosts()[rank];
@@ -135,6 +136,7 @@ fn too_little_memory(reports: &[Report], bytes: u64) -> Option<(usize, u64)> {
 fn print_measured(
     ranks: &Ranks,
     measured: &Preflight,
+    device: Device,
     own_bytes: Option<u64>,
 ) -> Result<(), Error> {
     let hosts: BTreeSet<&String> = ranks.hosts().iter().collect();
@@ -170,14 +172,29 @@ fn print_measured(
         ))?;
     }
     let own = |sum: &&Timed| Some(sum.bytes as u64) == own_bytes;
-    match measured.sums.iter().find(own) {
-        Some(sum) => print_line(&format!(
-            "each step of this run adds {} per rank: about {}",
-            in_megabytes(sum.bytes as u64),
-            in_units(sum.time)
-        )),
-        None => Ok(()),
-    }
+    let Some(sum) = measured.sums.iter().find(own) else {
+        return Ok(());
+    };
+    // GPUs of a run may exchange their values in another way than these processes.
+    let prediction = match device {
+        Device::Cuda(_) => String::new(),
+        Device::Cpu => format!(
+            "; predict the run with `tooltune plan --ranks {} --bandwidth {:.4}`",
+            ranks.world_size(),
+            bandwidth_of_leader(sum, ranks.world_size()) / 1e9
+        ),
+    };
+    print_line(&format!(
+        "each step of this run adds {} per rank: about {}{prediction}",
+        in_megabytes(sum.bytes as u64),
+        in_units(sum.time)
+    ))
+}
+
+/// Bytes per second that rank 0 sends and receives during a sum: the values of each other rank, and
+/// the sums for each of them.
+fn bandwidth_of_leader(sum: &Timed, world_size: usize) -> f64 {
+    2.0 * (world_size - 1) as f64 * sum.rate()
 }
 
 /// "64.0 MB"; sizes below 0.1 MB have three decimals.
@@ -215,6 +232,15 @@ mod tests {
         assert_eq!(too_little_memory(&reports, 50), None);
         assert_eq!(too_little_memory(&reports, 51), Some((2, 100)));
         assert_eq!(too_little_memory(&reports, 101), Some((0, 200)));
+    }
+
+    #[test]
+    fn the_leader_exchanges_the_values_of_every_other_rank() {
+        let sum = Timed {
+            bytes: 1_000_000,
+            time: Duration::from_millis(10),
+        };
+        assert!((bandwidth_of_leader(&sum, 4) - 6e8).abs() < 1.0);
     }
 
     #[test]
