@@ -181,8 +181,8 @@ fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
     assert_contains(&refused.stderr, ["model.quantization"]);
 }
 
-/// Invariant: A folder in NF4 is trained with its own codes, and the results are those of its
-/// dequantised values, bit for bit.
+/// Invariant: A folder in NF4 is trained with its own codes. The results have the bits of a run
+/// with the dequantised values.
 #[test]
 fn the_codes_of_a_folder_give_the_results_of_its_values() {
     for dtype in ["f32", "bf16"] {

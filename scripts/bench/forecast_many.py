@@ -104,7 +104,7 @@ def scaled_works(step: Step, base: Step, table: dict, gpu) -> dict:
 
 
 def works_of(step: Step, table: dict, gpu) -> dict:
-    """The counted work of a step, or else its scaled work."""
+    """The counted work of a step if there is one, otherwise its scaled work."""
     if name_of(step) in table:
         return works(step, table[name_of(step)][0], read_shape(step.shape), gpu)
     return scaled_works(step, base_of(step), table, gpu)
@@ -331,7 +331,7 @@ def section(table: dict) -> list:
         "",
         "**Our column is a forecast, theirs were measured by their authors.** All with LoRA r 16 on all linear layers on H100 GPUs and full sequences: Surogate packed, 2 x 2,048, 4 micro-batches per step, without dropout; "
         "NeMo AutoModel 2 x 4,096 (8B with dropout 0.1, forecast with 0.05); Megatron-Bridge 1 x 4,096, 32 sequences per step; its rank and modules are not published there. "
-        "Surogate recomputes activations by default, NeMo AutoModel only those of 70B. tooltune has no FP8, so its bf16 forecast stands next to their FP8 figure. "
+        "Surogate recomputes activations by default, NeMo AutoModel only those of 70B. tooltune has no FP8, so its bf16 forecast is next to their FP8 figure. "
         "70B needs `model.quantization = \"nf4\"` on 80 GB.",
         "",
         *published_table(table),

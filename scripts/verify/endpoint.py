@@ -198,7 +198,7 @@ def report(arguments, ours: dict, found: dict, n: int) -> str:
     cut = sum(way["cut"] for server in found.values() for way in server["found"].values())
     lines += [
         "",
-        f"{cut} texts of servers were cut at the limit of tokens.",
+        f"{cut} texts of servers were cut at the token limit.",
         f"Without the adapter, {n - n_base} of {n} greedy texts differ.",
         "With a schema, the server writes required keys before optional ones.",
     ]

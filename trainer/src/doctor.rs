@@ -213,7 +213,7 @@ fn checkpoint_bytes((config, model): &Run) -> Option<u64> {
     Some(crate::plan::n_checkpoints(config) * crate::plan::checkpoint_bytes(n_adapter))
 }
 
-/// Bytes that each process of a run adds to those of the others per step: 64 bits per trained value.
+/// Bytes of the sums that a process of a run exchanges per step: 64 bits per trained value.
 /// `None` without a readable model.
 pub fn gradient_bytes(config: &Config) -> Option<u64> {
     config.model.as_ref()?;

@@ -117,7 +117,7 @@ impl StoredTensor {
         self.shape.iter().product()
     }
 
-    /// Bytes in its file; for NF4 those of its codes.
+    /// Bytes in its file; for NF4 the bytes of the codes.
     fn n_bytes(&self) -> u64 {
         match &self.encoding {
             Encoding::Decodable(format) => {

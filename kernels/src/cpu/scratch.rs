@@ -34,7 +34,7 @@ pub(crate) fn with_scratch<R>(floats: usize, work: impl FnOnce(&mut [f32]) -> R)
     result
 }
 
-/// Calls `work` with `n` elements of a type that is no larger than f32.
+/// Calls `work` with `n` elements of a type of at most 32 bits.
 pub(crate) fn with_numbers<T: Number, R>(n: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let each = const { size_of::<f32>() / size_of::<T>() };
     with_scratch(n.div_ceil(each), |floats| {
@@ -47,7 +47,7 @@ pub(crate) fn halves(floats: &mut [f32]) -> &mut [bf16] {
     in_place_of(floats)
 }
 
-/// Working memory as elements of a type that is no larger than f32.
+/// Working memory as elements of a type of at most 32 bits.
 fn in_place_of<T: Number>(floats: &mut [f32]) -> &mut [T] {
     let each = const { size_of::<f32>() / size_of::<T>() };
     // SAFETY: each element fits in a float, whose alignment is stricter; every bit pattern is

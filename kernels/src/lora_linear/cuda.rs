@@ -1,5 +1,5 @@
 //! Stacked LoRA linear layers on a GPU: with our own low-rank kernels on tensor cores; otherwise with
-//! cuBLASLt, if it is available; otherwise with Burn's matrix products and our dropout.
+//! cuBLASLt, if it is available; otherwise with Burn's matmuls and our dropout.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;

@@ -97,7 +97,7 @@ fn values_are_those_of_the_reference_bit_for_bit() {
 }
 
 /// The instruction that rounds to bf16 flushes subnormal values, and f32 products of such values
-/// must be exact, too.
+/// must also be exact.
 #[test]
 fn subnormal_values_are_not_flushed() {
     let mut numbers = Numbers::new(42);

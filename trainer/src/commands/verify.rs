@@ -292,7 +292,7 @@ fn embeddings(
 }
 
 /// The base model, and its decoder in f32 with the adapter of the checkpoint. Exports are made from
-/// the files of the base model, so the weights are those of the files.
+/// the files of the base model, so the weights come from these files.
 fn trained_model(
     config: &Config,
     checkpoint: &Path,

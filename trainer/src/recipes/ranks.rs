@@ -243,7 +243,7 @@ pub(super) fn compare(weights: &[(&str, &Tensor<1>)], ranks: &mut Ranks) -> Resu
     Ok(ranks.agree(&sums.collect())?)
 }
 
-/// Compares the leader's weights with those of all processes before it saves them. After the loss of
+/// Compares the leader's weights with the weights of all processes before it saves. After the loss of
 /// a process, the leader saves without a comparison.
 ///
 /// # Errors

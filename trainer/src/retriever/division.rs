@@ -9,8 +9,8 @@ pub trait Division {
     /// The portions of this process, in ascending order. `costs` has the estimated work of each.
     fn own(&self, costs: &[u64]) -> Vec<usize>;
 
-    /// Gives the values of the own portions to all processes, and returns those of all `n` portions
-    /// in order.
+    /// Gives the values of the own portions to all processes, and returns the values of all `n`
+    /// portions in order.
     ///
     /// # Errors
     ///

@@ -409,7 +409,7 @@ impl Ordered {
         }
     }
 
-    /// Panels for `dy W`; `shape` is that of the product `x Wᵀ`, with whole panels.
+    /// Panels for `dy W`; the argument is the shape of the product `x Wᵀ`, with whole panels.
     fn transposed<T: Operand>(&self, [depth, columns]: [usize; 2]) -> Panels<T> {
         /// Words of a block of weights in all columns of a panel.
         #[repr(C, align(64))]

@@ -184,7 +184,7 @@ pub struct JoiningPrompt {
 /// Observes a generation.
 pub trait Observer {
     /// Called when the batch has room for `_room` more prompts. The returned prompts join it; their
-    /// numbers follow those of the prompts before them.
+    /// numbers follow the numbers of earlier prompts.
     ///
     /// # Errors
     ///

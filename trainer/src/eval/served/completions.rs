@@ -89,7 +89,7 @@ impl<'d> CompletionDivision<'d> {
     }
 
     /// Sends the first prompts to the other processes: equal numbers of all lengths, at most a
-    /// batch for each process. Those of this process remain at the front of the queue.
+    /// batch for each process. This process takes its prompts from the front of the queue.
     fn fill_batches(&mut self) -> Result<(), Error> {
         let n_processes = self.ranks.world_size();
         let most = n_processes.saturating_mul(self.options.batch_size.max(1));

@@ -2,7 +2,7 @@
 //!
 //! Suites, judges and files remain with the first process. The others receive prompts as token IDs
 //! and return tokens, or receive held-out examples and return losses. A result does not depend on
-//! the prompts or examples next to it, so the results are those of a single process.
+//! the prompts or examples next to it, so the results equal those with one process.
 
 mod completions;
 mod follower;

@@ -33,7 +33,7 @@ pub(in crate::recipes) fn hand_over(
 ///
 /// # Errors
 ///
-/// The encoder cannot be loaded or differs from that of the first rank, or a rank was lost.
+/// The encoder cannot be loaded, the first rank has another one, or a rank was lost.
 pub(in crate::recipes) fn take_over<'a>(
     config: &Config,
     preparation: &'a RetrieverPreparation,
