@@ -123,7 +123,6 @@ fn a_run_survives_kills_of_random_ranks() {
         finish(&workplace, &name, 1 + random.below(4));
         assert_same_outcome(&workplace.path(&name), &expected);
     }
-    println!("{n_killed} ranks were killed in {n_runs} runs");
 }
 
 /// Continues a run with two to four ranks, and kills one of them at a random moment: before the first

@@ -1,5 +1,7 @@
 //! The errors that end a command, and their exit statuses.
 
+mod pipelines;
+
 use std::path::PathBuf;
 
 use signal_hook::consts::SIGTERM;
@@ -371,33 +373,6 @@ pub enum Error {
     },
 }
 
-/// Exit status of a failed data pipeline.
-fn pipeline_exit_code(error: &PipelineError) -> u8 {
-    match error {
-        PipelineError::DifferentSettings { .. }
-        | PipelineError::PromptFolder { .. }
-        | PipelineError::NoStage { .. }
-        | PipelineError::StageBefore { .. }
-        | PipelineError::Usage(_) => 2,
-        PipelineError::Graph(GraphError::File(error)) | PipelineError::Input(error)
-            if error.is_system_error() =>
-        {
-            1
-        }
-        PipelineError::Data(error) if error.is_system_error() => 1,
-        PipelineError::Template(error) if error.is_system_error() => 1,
-        PipelineError::Graph(GraphError::File(_)) => 3,
-        PipelineError::Graph(_) => 2,
-        PipelineError::Data(_)
-        | PipelineError::Template(_)
-        | PipelineError::Input(_)
-        | PipelineError::Item { .. }
-        | PipelineError::JournalHead { .. } => 3,
-        PipelineError::Stopped { .. } => 75,
-        _ => 1,
-    }
-}
-
 /// Errors of suites, which become [`Error::Suite`] or [`Error::SuiteFile`].
 pub trait SuiteError: std::error::Error + Send + Sync + 'static {
     /// Whether the error is an unreadable file rather than an invalid row.
@@ -494,7 +469,7 @@ impl Error {
             | Self::RankFailed { exit_code, .. } => *exit_code,
             Self::OtherRank(_) => u8::try_from(OTHER_RANK_STATUS).unwrap_or(1),
             Self::ReaderGone => 0,
-            Self::Pipeline(error) => pipeline_exit_code(error),
+            Self::Pipeline(error) => pipelines::exit_code(error),
             Self::Hub(HubError::Name(_)) => 2,
             Self::Hub(_) => 1,
             Self::Stopped

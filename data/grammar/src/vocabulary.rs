@@ -29,7 +29,6 @@ pub struct Vocabulary {
 }
 
 struct VocabularyData {
-    tokenizer: Tokenizer,
     factory: ParserFactory,
     n_logits: usize,
     stop_ids: Vec<u32>,
@@ -95,7 +94,6 @@ impl Vocabulary {
         limits.step_lexer_fuel = STEP_LEXER_FUEL;
         Ok(Self {
             inner: Arc::new(VocabularyData {
-                tokenizer: tokenizer.clone(),
                 factory,
                 n_logits,
                 stop_ids: stop_ids.to_vec(),
@@ -137,10 +135,6 @@ impl Vocabulary {
 
     pub(super) fn factory(&self) -> &ParserFactory {
         &self.inner.factory
-    }
-
-    pub(super) fn tokenizer(&self) -> &Tokenizer {
-        &self.inner.tokenizer
     }
 
     /// The ID of the special token with this spelling.

@@ -252,11 +252,11 @@ impl Ordered {
         let mut lines = ArenaArray::repeated(CodeLine([ZEROS; COLUMNS]), n_panels * pairs);
         let panels = lines.par_chunks_mut(pairs.max(1)).enumerate();
         panels.for_each(|(panel, lines)| {
-            for column in panel * COLUMNS..columns.min((panel + 1) * COLUMNS) {
-                let (part, row) = rows[column];
+            let own = &rows[panel * COLUMNS..columns.min((panel + 1) * COLUMNS)];
+            for (column, &(part, row)) in own.iter().enumerate() {
                 let codes = &parts[part].codes[row * pairs..(row + 1) * pairs];
                 for (line, byte) in lines.iter_mut().zip(codes) {
-                    line.0[column % COLUMNS] = byte.rotate_left(4);
+                    line.0[column] = byte.rotate_left(4);
                 }
             }
         });
