@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The speed of a LoRA training step with transformers and peft on random weights: the other side of the example random_step.
+With --quantization nf4 it is a step of QLoRA, with bitsandbytes.
 
 The model is created from the shape only; nothing is downloaded. All known optimisations are enabled: SDPA without a
 mask, so that its flash kernels run; frozen base weights without gradients; fused AdamW; and, in bf16, bf16 base weights
@@ -31,8 +32,11 @@ def random_model(arguments):
     config = AutoConfig.for_model(**fields)
     config.use_cache = False
     dtype = torch.bfloat16 if arguments.dtype == "bf16" else torch.float32
-    with torch.device(arguments.device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    if arguments.quantization == "nf4":
+        model = quantised_model(config, dtype, arguments.device)
+    else:
+        with torch.device(arguments.device):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     lora = LoraConfig(
         r=arguments.rank,
         lora_alpha=2 * arguments.rank,
@@ -43,8 +47,43 @@ def random_model(arguments):
     )
     model = get_peft_model(model, lora)
     if arguments.recompute:
+        if arguments.quantization == "nf4":
+            # As peft's prepare_model_for_kbit_training does.
+            model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model.train()
+
+
+def quantised_model(config, dtype, device: str):
+    """All linear layers but the head are in NF4 with double quantisation. They are created one at a time: a 70B model
+    in bf16 does not fit on the device."""
+    from accelerate import init_empty_weights
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+
+    def random(parameter):
+        return torch.randn(parameter.shape, dtype=dtype, device=device) * 0.02
+
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, torch.nn.Linear) or name == "lm_head":
+            continue
+        layer = Linear4bit(
+            module.in_features, module.out_features, module.bias is not None, dtype, compress_statistics=True,
+            quant_type="nf4", device="meta",
+        )
+        layer.weight = Params4bit(random(module.weight), requires_grad=False, compress_statistics=True, quant_type="nf4", module=layer)
+        if module.bias is not None:
+            layer.bias = torch.nn.Parameter(torch.zeros_like(module.bias, device=device), requires_grad=False)
+        model.set_submodule(name, layer.to(device))
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.is_meta:
+                value = torch.ones_like(parameter, device=device) if parameter.ndim == 1 else random(parameter)
+                setattr(module, name, torch.nn.Parameter(value, requires_grad=False))
+    model.tie_weights()
+    return model.to(device)
 
 
 def synchronize(device: str) -> None:
@@ -69,7 +108,9 @@ def train(arguments, model) -> tuple:
             hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
             logits = head(hidden[:, :-1]).flatten(0, 1)
             loss = F.cross_entropy(logits.float(), ids[:, 1:].flatten())
-        loss.backward()
+        # Recomputed blocks must cast as their forward pass did.
+        with disable_input_dtype_casting(model, active=in_bf16):
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -85,6 +126,7 @@ def main():
     parser.add_argument("--shape", type=Path, required=True, help="a config.json; only the shape is read")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:INDEX")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16", help="dtype of the frozen weights and of the products")
+    parser.add_argument("--quantization", choices=["none", "nf4"], default="none", help="how the frozen linear layers are stored")
     parser.add_argument("--documents", type=int, default=2, help="rows of the batch")
     parser.add_argument("--length", type=int, default=4096, help="tokens per document")
     parser.add_argument("--rank", type=int, default=16, help="rank of the adapters; alpha is twice the rank")
@@ -107,10 +149,11 @@ def main():
         "shape": arguments.shape.stem,
         "device": arguments.device,
         "dtype": arguments.dtype,
+        "quantization": arguments.quantization,
         "tokens": tokens,
         "documents": arguments.documents,
-        # Tied weights are counted once.
-        "parameters": sum(p.numel() for p in model.parameters() if not p.requires_grad),
+        # Tied weights are counted once; two values in 4 bits are one element.
+        "parameters": sum(p.numel() * (2 if p.dtype == torch.uint8 else 1) for p in model.parameters() if not p.requires_grad),
         "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "dropout": arguments.dropout,
         "kept_blocks": 0 if arguments.recompute else blocks,

@@ -30,7 +30,20 @@ ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "scripts/gpu/shapes"
 GIB = 1 << 30
 # In the order that makes best use of a short time on the machine.
-PARTS = ["bench", "parity", "tests"]
+PARTS = ["large", "bench", "parity", "tests"]
+# Steps of models that are large for their GPU: shape, documents and tokens of each, how the linear layers are stored and
+# where, blocks whose activations are kept, and whether peft runs the same step.
+LARGE = [
+    ("llama-3-8b", 2, 4096, "nf4", "resident", "auto", True),
+    ("llama-3-8b", 2, 4096, "nf4", "resident", "0", True),
+    ("llama-3-8b", 1, 2048, "nf4", "resident", "0", True),
+    ("llama-3-70b", 1, 4096, "nf4", "resident", "0", True),
+    ("llama-3-70b", 2, 4096, "nf4", "resident", "0", False),
+    ("llama-3-70b", 1, 2048, "nf4", "host", "0", False),
+    ("llama-3-70b", 1, 4096, "nf4", "host", "offload", False),
+    ("llama-3-8b", 1, 16384, "none", "host", "0", False),
+    ("llama-3-8b", 1, 65536, "none", "resident", "offload", False),
+]
 # The modules of tests/ that compute on the device; tests/layering/gpu.rs checks the list. The others only read files
 # and give the same result on every machine.
 TEST_MODULES = [
@@ -343,6 +356,33 @@ class Runner:
                         problem = next((step.problem or "no result" for step, record in runs[name] if not record), None)
                         self.keep("bench", name, bench_row(shape, side, blocks, runs[name]), problem)
 
+    # ------------------------------------------------------------------------------------ large models
+
+    def run_large(self) -> None:
+        a = self.arguments
+        for shape, documents, length, quantization, frozen_weights, kept, has_peer in LARGE:
+            if not a.device.startswith("cuda"):
+                shape, length = "tiny", length // 64
+            stored = {"none": a.dtype, "nf4": "nf4"}[quantization]
+            what = f"{shape}, {documents} x {length}, {stored}, {frozen_weights}"
+            common = ["--shape", SHAPES / f"{shape}.json", "--device", a.device, "--documents", documents, "--length", length]
+            common += ["--rank", a.rank, "--warmup", a.warmup, "--steps", a.steps, "--dtype", a.dtype, "--dropout", a.dropout]
+            common += ["--quantization", quantization]
+            ours = [self.folder / "random_step", *common, "--frozen-weights", frozen_weights, "--kept-blocks", kept]
+            theirs = [self.python, "-W", "ignore", ROOT / "scripts/gpu/peft_step.py", *common]
+            sides = [("tooltune", ours, self.cuda)]
+            if has_peer:
+                recompute = ["--recompute"] if kept == "0" else []
+                sides.append(("peft", [*theirs, *recompute], {"HF_HUB_OFFLINE": "1"}))
+            for side, command, variables in sides:
+                name = f"{what} {side} {kept}"
+                if self.is_left("large", name):
+                    step = self.step(name, command, variables)
+                    record = record_of(step)
+                    blocks = "recomputed" if kept == "0" else kept
+                    line = bench_row(what, side, blocks, [(step, record)])
+                    self.keep("large", name, line, None if record else step.problem or "no result")
+
     # ------------------------------------------------------------------------------------ parity losses
 
     def run_parity(self) -> None:
@@ -428,9 +468,12 @@ def found_libraries() -> str:
 
 
 def python_versions(python: str) -> str:
-    names = "torch transformers peft"
-    code = f"import importlib.metadata as m; print(', '.join(n + ' ' + m.version(n) for n in '{names}'.split()))"
-    return output_of([python, "-c", code]) or "torch, transformers and peft not installed"
+    names = "torch transformers peft bitsandbytes"
+    code = f"""
+import importlib.metadata as m
+versions = {{d.name.lower(): d.version for d in m.distributions()}}
+print(', '.join(f'{{n}} {{versions.get(n, "not installed")}}' for n in '{names}'.split()))"""
+    return output_of([python, "-c", code]) or f"{python} does not run"
 
 
 def gpu_name(device: str) -> str:
@@ -478,6 +521,18 @@ def page(runner: Runner) -> str:
             "",
             *BENCH_HEAD,
             *rows("bench").values(),
+            "",
+        ]
+    if rows("large"):
+        lines += [
+            "## Large models",
+            "",
+            f"As above, with {a.warmup} steps before {a.steps} timed ones; documents x tokens, how linear layers are stored and where. "
+            "nf4 is QLoRA with double quantisation, on peft's side by bitsandbytes; host: in pinned host memory, copied before "
+            "each use; offload: block inputs are in host memory.",
+            "",
+            *BENCH_HEAD,
+            *rows("large").values(),
             "",
         ]
     if rows("parity"):
@@ -537,7 +592,7 @@ def main():
     print(doctor.output)
     if doctor.problem is not None:
         raise SystemExit(1)
-    run = {"tests": runner.run_tests, "bench": runner.run_bench, "parity": runner.run_parity}
+    run = {"large": runner.run_large, "tests": runner.run_tests, "bench": runner.run_bench, "parity": runner.run_parity}
     left = None
     try:
         for part in arguments.only or PARTS:
