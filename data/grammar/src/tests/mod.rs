@@ -77,7 +77,12 @@ fn refusal(schema: &Value) -> String {
 
 /// Whether a string can be generated token by token, as the tokenizer encodes it, and end the turn.
 fn accepts(grammar: &Grammar, text: &str) -> bool {
-    let mut ids = tokenizer().encode(text).unwrap().ids;
+    accepts_with(&tokenizer(), grammar, text)
+}
+
+/// As [`accepts`], for a grammar whose vocabulary belongs to another tokenizer.
+fn accepts_with(tokenizer: &Tokenizer, grammar: &Grammar, text: &str) -> bool {
+    let mut ids = tokenizer.encode(text).unwrap().ids;
     ids.push(grammar.vocabulary().stop_ids()[0]);
     let mut constraint = grammar.constraint();
     ids.into_iter().all(|id| {

@@ -80,8 +80,8 @@ fn sentence_pieces_write_blanks_and_bytes() {
         "required": ["k"], "additionalProperties": false});
     let grammar = Grammar::json_schema(&vocabulary, &schema, &patient_options()).unwrap();
     // The first token has the leading space that decoding drops.
-    assert!(accepts(&grammar, "{\"k\": \"é 東京\"}"));
-    assert!(!accepts(&grammar, "{\"k\": 1}"));
+    assert!(accepts_with(&tokenizer, &grammar, "{\"k\": \"é 東京\"}"));
+    assert!(!accepts_with(&tokenizer, &grammar, "{\"k\": 1}"));
     let first: Vec<u32> = grammar.constraint().mask().unwrap().allowed().collect();
     for piece in ["▁{", "{", "▁", "<0x20>", "<0x7B>"] {
         assert!(
