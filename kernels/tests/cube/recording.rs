@@ -17,6 +17,8 @@ use tooltune_kernels::{
 };
 
 use crate::nf4;
+#[cfg(feature = "cuda")]
+use crate::support::use_device_alone;
 use crate::support::{Numbers, assert_near, device, values};
 
 /// Rows, query and key heads, head size, vocabulary, columns of the cache.
@@ -178,6 +180,8 @@ impl Recordable for Layer {
 /// Invariant: A token from a recorded CUDA graph equals the token from plain launches.
 #[test]
 fn a_recorded_token_is_replayed_with_new_values() {
+    #[cfg(feature = "cuda")]
+    let _alone = use_device_alone();
     let mut numbers = Numbers::new(71);
     let dense = RandomWeights::new(&mut numbers);
     let outputs = [H * C, G * C, G * C];
@@ -244,6 +248,8 @@ fn replay_tokens(weights: &RandomWeights, numbers: &mut Numbers) {
 
 #[test]
 fn a_recording_with_a_different_result_is_rejected() {
+    #[cfg(feature = "cuda")]
+    let _alone = use_device_alone();
     let device = device();
     let weights = RandomWeights::new(&mut Numbers::new(73));
     let mut layer = Layer::new(&weights, &[1, 2, 3], &device);

@@ -10,11 +10,14 @@ use burn_cubecl::{CubeBackend, CubeDevice};
 
 use crate::bounds::Quantity;
 pub(crate) use crate::numbers::Numbers;
+#[cfg(feature = "cuda")]
+pub(crate) use turns::use_device_alone;
 
 /// The device under test: a CUDA GPU, or any Vulkan device.
 pub(crate) fn device() -> Device {
     #[cfg(feature = "cuda")]
     {
+        turns::use_device();
         keep_kernels();
         return Device::cuda(0);
     }
@@ -33,6 +36,7 @@ pub(crate) fn keep_kernels() {
 fn cube_device() -> CubeDevice {
     #[cfg(feature = "cuda")]
     {
+        turns::use_device();
         keep_kernels();
         return CubeDevice::Cuda(Default::default());
     }
@@ -129,4 +133,65 @@ pub(crate) fn assert_near_in(name: &str, dtype: DType, ours: &[f32], expected: &
         difference < Quantity::Operation.bound_in(dtype),
         "{name}: relative difference {difference}"
     );
+}
+
+/// While a thread records a CUDA graph, the driver gives no thread memory, so a test that records
+/// waits until no other test uses the device.
+#[cfg(feature = "cuda")]
+mod turns {
+    use std::cell::RefCell;
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// Threads that use the device, or `None` while a test uses it alone.
+    static USERS: Mutex<Option<usize>> = Mutex::new(Some(0));
+    static CHANGED: Condvar = Condvar::new();
+
+    thread_local! {
+        static USE: RefCell<Option<Use>> = const { RefCell::new(None) };
+    }
+
+    /// Use of the device, mostly until the thread ends.
+    struct Use;
+
+    /// Use of the device by this thread alone, until this is dropped.
+    pub(crate) struct Alone;
+
+    pub(super) fn use_device() {
+        USE.with_borrow_mut(|own| {
+            own.get_or_insert_with(|| {
+                let mut users = wait_while(|users| users.is_none());
+                *users = users.map(|n| n + 1);
+                Use
+            });
+        });
+    }
+
+    pub(crate) fn use_device_alone() -> Alone {
+        // Two threads that both stayed users would wait for each other.
+        USE.take();
+        *wait_while(|users| *users != Some(0)) = None;
+        USE.set(Some(Use));
+        Alone
+    }
+
+    fn wait_while(is_taken: impl Fn(&Option<usize>) -> bool) -> MutexGuard<'static, Option<usize>> {
+        let users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = CHANGED.wait_while(users, |users| is_taken(users));
+        free.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    impl Drop for Use {
+        fn drop(&mut self) {
+            let mut users = wait_while(|_| false);
+            *users = users.map(|n| n - 1);
+            CHANGED.notify_all();
+        }
+    }
+
+    impl Drop for Alone {
+        fn drop(&mut self) {
+            *wait_while(|_| false) = Some(1);
+            CHANGED.notify_all();
+        }
+    }
 }
