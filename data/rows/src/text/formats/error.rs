@@ -63,7 +63,7 @@ pub enum FormatError {
     /// A message has an unknown speaker.
     #[error(
         "{field} is {from:?}; use human or user, gpt or assistant, system, developer, tool, \
-         observation or tool_response, function_call or tool_call"
+         function, observation or tool_response, function_call or tool_call"
     )]
     UnknownSpeaker {
         /// Path of the speaker, such as `conversations[2].from`.

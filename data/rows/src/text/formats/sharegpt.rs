@@ -2,8 +2,8 @@
 //!
 //! The known speakers are all speakers of LLaMA-Factory (`data/converter.py`,
 //! `SharegptDatasetConverter`: human, gpt, observation, function_call, system), Axolotl's
-//! `chat_template` (human, user, gpt, assistant, system, tool) and ms-swift (tool_call,
-//! tool_response). Such rows may also contain messages with `role` and `content`, which are read as
+//! `chat_template` (human, user, gpt, assistant, system, tool), ms-swift (tool_call,
+//! tool_response) and ToolBench (user, assistant, system, function). Such rows may also contain messages with `role` and `content`, which are read as
 //! in other formats.
 
 use serde_json::{Map, Value, json};
@@ -118,7 +118,7 @@ fn message(item: &Value, field: &str) -> Result<(Message, String), DataError> {
         "gpt" | "assistant" | "function_call" | "tool_call" => Role::Assistant,
         "system" => Role::System,
         "developer" => Role::Developer,
-        "tool" | "observation" | "tool_response" => Role::Tool,
+        "tool" | "function" | "observation" | "tool_response" => Role::Tool,
         other => {
             return Err(FormatError::UnknownSpeaker {
                 field: format!("{field}.from"),

@@ -67,3 +67,27 @@ fn every_conversation_format_gives_the_same_conversation() {
     assert!(!DataFormat::Messages.mixes_with(DataFormat::PromptCompletion));
     assert!(!DataFormat::Slot.mixes_with(DataFormat::Slot));
 }
+
+/// ToolBench's rows have text for calls, and results from the speaker `function`.
+#[test]
+fn the_speaker_function_gives_a_tool_result() {
+    let row = json!({"id": "Step 1: Tide?", "conversations": [
+        {"from": "system", "value": "You are AutoGPT."},
+        {"from": "user", "value": "Tide?"},
+        {"from": "assistant", "value": "Thought: \nAction: tide_at\nAction Input: {}"},
+        {"from": "function", "value": "{\"error\": \"\", \"response\": 3}"},
+        {"from": "assistant", "value": "It is 3 m."},
+    ]});
+    let conversation = read(&row, DataFormat::ShareGpt).unwrap().conversation;
+    let roles: Vec<&str> = conversation
+        .messages
+        .iter()
+        .map(|message| message.role.as_str())
+        .collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "assistant"]);
+    let result = conversation.messages[3].content.as_deref();
+    assert_eq!(result, Some("{\"error\": \"\", \"response\": 3}"));
+    let unknown = json!({"conversations": [{"from": "functions", "value": "x"}]});
+    let fault = read(&unknown, DataFormat::ShareGpt).unwrap_err();
+    assert!(fault.contains("tool, function, observation"), "{fault}");
+}
