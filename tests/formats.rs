@@ -327,3 +327,40 @@ fn a_row_without_supervised_tokens_is_shown_and_refused() {
         output.stderr
     );
 }
+
+/// `data stats` reads a JSON array with the result of JSON Lines, for every kind of rows.
+#[test]
+fn statistics_of_a_json_array_are_those_of_json_lines() {
+    let workplace = workplace(&rows("alpaca"));
+    let slot = json!({"input_text": "Ida", "json_schema": {"type": "object"}, "gold": {}});
+    let trajectory = json!({"query": "Tide?", "calls": [], "response": "Low."});
+    let pair = json!({"query": "q", "positive": "d"});
+    let of_alpaca: Vec<Value> = rows("alpaca")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for rows in [
+        vec![slot.clone(), slot],
+        vec![trajectory],
+        vec![pair],
+        of_alpaca,
+    ] {
+        workplace.write("lines.jsonl", crate::workplace::json_lines(&rows));
+        workplace.write("array.json", json!(rows).to_string());
+        let stats = |file: &str| {
+            let output = workplace.run(["data", "stats", file]).success();
+            output.replace(file, "FILE")
+        };
+        let expected = stats("lines.jsonl");
+        assert!(expected.contains(&format!("{} ", rows.len())), "{expected}");
+        assert_eq!(stats("array.json"), expected);
+    }
+    workplace.write("unknown.json", "[{\"text\": \"a\"}]");
+    let refused = workplace.run(["data", "stats", "unknown.json"]);
+    assert_eq!(refused.status, Some(ROWS), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("unknown.json:1: "),
+        "{}",
+        refused.stderr
+    );
+}

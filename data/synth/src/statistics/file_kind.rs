@@ -1,10 +1,9 @@
 //! Determines the kind of a file's rows from its first row.
 
-use std::path::Path;
-
 use serde_json::Value;
 use tooltune_agents::pairs::PAIR_FIELDS;
 use tooltune_apis::{JsonLines, ToolsError};
+use tooltune_json::lines::Records;
 use tooltune_rows::text::{DataFormat, RecognisedFormat, recognise};
 use tooltune_suites::SuiteFile;
 
@@ -24,13 +23,13 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind of the file's first row; `None` if it is unknown.
+    /// The kind of the first row of an open file; `None` if it is unknown.
     ///
     /// # Errors
     ///
     /// The file cannot be read, or its first row is not JSON.
-    pub fn detect(path: &Path) -> Result<Option<Self>, ToolsError> {
-        match JsonLines::open_rows(path)?.next() {
+    pub fn detect(records: Box<dyn Records>) -> Result<Option<Self>, ToolsError> {
+        match JsonLines::from_records(records).next() {
             None => Ok(None),
             Some(line) => Ok(Self::detect_row(&line?.1)),
         }

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use tooltune_agents::pairs::read_pairs;
-use tooltune_apis::{ApiCatalogue, read_trajectories};
+use tooltune_agents::pairs::read_pairs_of;
+use tooltune_apis::{ApiCatalogue, ToolsError, TrajectoryReader};
 use tooltune_hub::RepoKind;
 use tooltune_json::faults::Faults;
+use tooltune_json::lines::Records;
 use tooltune_rows::statistics::{FileStatistics, GroupStatistics, MeasureStatistics, TokenCount};
-use tooltune_rows::text::{DataFormat, Row, SlotPrompt, read_rows, recognise_file};
+use tooltune_rows::text::{Columns, DataFormat, Row, RowReader, SlotPrompt, recognise_records};
 use tooltune_suites::{SuiteFile, SuiteFileInput};
 use tooltune_synth::statistics::{
     FileKind, SlotStatistics, conversation_statistics, pair_statistics, trajectory_statistics,
@@ -42,10 +43,12 @@ pub(in crate::commands) fn run(args: &StatsArgs) -> Result<(), Error> {
     };
     let count: &dyn Fn(&str) -> usize = &count;
     let tokens = tokenizer.is_some().then_some(count);
-    let kind = match FileKind::detect(&args.file)? {
+    let kind = match FileKind::detect(open(&args.file)?)? {
         Some(kind) => kind,
         // The row reader reports the known formats and the missing fields.
-        None => recognise_file(&args.file).map(|_| FileKind::Slot)?,
+        None => {
+            recognise_records(open(&args.file)?, &Columns::default()).map(|_| FileKind::Slot)?
+        }
     };
     refuse_other_options(args, kind)?;
     let tables = match kind {
@@ -114,9 +117,14 @@ fn slot(args: &StatsArgs, tokens: TokenCount<'_>) -> Result<Vec<String>, Error> 
     ])
 }
 
+/// Opens a file of rows in any file format.
+fn open(file: &Path) -> Result<Box<dyn Records>, Error> {
+    Ok(tooltune_files::open(file).map_err(ToolsError::from)?)
+}
+
 fn rows(args: &StatsArgs, format: DataFormat) -> Result<Vec<Row>, Error> {
     let mut faults = Faults::default();
-    let rows = read_rows(&args.file, format)?;
+    let rows = RowReader::new(open(&args.file)?, format);
     let rows: Vec<Row> = rows.filter_map(|row| faults.take(row)).collect();
     faults.into_result()?;
     Ok(rows)
@@ -133,10 +141,10 @@ fn file_statistics(
         FileKind::Rows(format) => conversation_statistics(&rows(args, format)?, tokens),
         FileKind::Trajectories => {
             let catalogue = args.documents.as_deref().map(ApiCatalogue::read);
-            let rows = read_trajectories(file)?.collect::<Result<Vec<_>, _>>()?;
+            let rows = TrajectoryReader::new(open(file)?).collect::<Result<Vec<_>, _>>()?;
             trajectory_statistics(&rows, catalogue.transpose()?.as_ref(), tokens)
         }
-        FileKind::Pairs => pair_statistics(&read_pairs(&[file])?, tokens),
+        FileKind::Pairs => pair_statistics(&read_pairs_of(vec![open(file)?])?, tokens),
         FileKind::SuiteRows(of_suite) => {
             let referred = args.responses.as_deref();
             if let (None, Some(what)) = (referred, of_suite.refers) {
