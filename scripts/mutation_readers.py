@@ -104,6 +104,13 @@ CALLS = {
     ],
 }
 COMPLETION = {"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}], "weight": 2}
+MATHQA = {
+    "Problem": "a ferry carries 4 lorries and 1,200 passengers . how many passengers per lorry , in % of 1,000 ?",
+    "options": "a ) 25 % , b ) 1 / 2 , c ) 30 % , d ) 2 √ 2 , e ) none",
+    "correct": "c",
+    "annotated_formula": "multiply(divide(divide(1,200, 4), 1,000), const_100)",
+    "linear_formula": "divide(n1,n0)|divide(#0,n2)|multiply(#1,const_100)|",
+}
 SLOT = {"input_text": "Oslo is cold on the first of May.", "json_schema": SCHEMA, "gold": GOLD}
 XLAM = {
     "id": 1,
@@ -184,6 +191,7 @@ def readers() -> list[Reader]:
         Reader("API documents", ["documents.jsonl"], [inspect(f"{method}.toml") for method in methods]),
         Reader("trajectories to pairs", trajectories, [["data", "pairs", "trajectories.jsonl", "--documents", "documents.jsonl", "--output", "made.jsonl"]]),
         Reader("OpenAPI", ["openapi.json"], [["data", "import", "openapi", "openapi.json", "--output", "made.jsonl"]]),
+        Reader("MathQA", ["mathqa.jsonl"], [["data", "import", "mathqa", "mathqa.jsonl", "--output", "made.jsonl"]]),
         Reader("config", ["config.toml", "global.toml"], [["plan", "--offline", "MUTATED", *setting("train.output_dir", "fresh")]]),
         Reader("config of a retriever", ["retriever.toml"], [["plan", "retriever.toml"]]),
         Reader("config.json", ["model/config.json"], [["plan", "config.toml"], GENERATE + ["--checkpoint", "base"]]),
@@ -251,6 +259,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         "rows.jsonl": [SLOT] * 4,
         "xlam.jsonl": [XLAM],
         "openapi.json": json.dumps(OPENAPI),
+        "mathqa.jsonl": [MATHQA],
         "held-out.jsonl": [{"anchor": f"question {n}", "positive": f"page {n}"} for n in range(2)],
         "predictions.jsonl": [{"id": "slot.jsonl:1", "prediction": json.dumps(GOLD)}, {"id": "slot.jsonl:2", "prediction": "{"}],
         "similar.jsonl": [{"op": "slot.value_sim", "input": {"a": "Oslo", "b": "the port of Bergen"}}],

@@ -447,3 +447,109 @@ fn a_react_loop_wins_with_the_benchmarks_functions() {
         json!([{"metric": "win_official", "value": 0.0}])
     );
 }
+
+/// Imports three word problems of MathQA, of which one has a wrong formula.
+fn import_word_problems(workplace: &Workplace) -> String {
+    let entry = |problem: &str, formula: &str, correct: &str| {
+        json!({"Problem": problem, "options": "a ) 12 , b ) 27 , c ) 30 , d ) 3 , e ) none",
+            "correct": correct, "annotated_formula": formula, "linear_formula": ""})
+    };
+    let berths = "a quay has 2 berths of 12 metres and a gap of 3 metres . how long is it ?";
+    let crates = "6 boats have 5 crates each . how many crates ?";
+    let entries = json!([
+        entry(berths, "add(multiply(2, 12), 3)", "b"),
+        entry(berths, "multiply(2, 12)", "b"),
+        entry(crates, "multiply(n0, n1)", "c"),
+    ]);
+    workplace.write("train.json", entries.to_string());
+    let import = "data import mathqa train.json --output rows.jsonl \
+                  --prompt-completion pairs.jsonl --tools tools.jsonl --tools-per-row 5..6 \
+                  --n-examples 0";
+    workplace.run(import.split_whitespace()).success()
+}
+
+fn read_lines(workplace: &Workplace, file: &str) -> Vec<Value> {
+    let text = workplace.read(file);
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+#[test]
+fn imported_word_problems_have_executable_answers() {
+    let workplace = Workplace::new();
+    let output = import_word_problems(&workplace);
+    for expected in [
+        "2 rows in rows.jsonl, of 3 entries\n",
+        "1 dropped: a result that is not the correct option; the first is train.json:2: \
+         the formula computes 24, and the correct option is \"27\"\n",
+        "1 rows have a single call\n",
+        "2 prompt-completion rows in pairs.jsonl\n",
+        "40 tools in tools.jsonl\n",
+    ] {
+        assert!(output.contains(expected), "{expected}: {output}");
+    }
+    let [rows, pairs, tools] =
+        ["rows.jsonl", "pairs.jsonl", "tools.jsonl"].map(|file| read_lines(&workplace, file));
+    assert_eq!(rows[0]["gold_answer"], 27);
+    for row in &rows {
+        let offered = row["tools"].as_array().unwrap();
+        assert!((5..=6).contains(&offered.len()));
+        assert!(offered.iter().all(|tool| tools.contains(tool)));
+    }
+    let golds = rows
+        .iter()
+        .zip(&pairs)
+        .map(|(row, pair)| json!({"id": row["sample_id"], "prediction": pair["completion"]}));
+    workplace.write("golds.jsonl", json_lines(golds));
+    let eval = "eval config.toml --suite nestful --data rows.jsonl --predictions golds.jsonl \
+                --set eval.nestful.n_examples=0 --output golds";
+    workplace.run(eval.split_whitespace()).success();
+    let report = metrics(&workplace, "golds");
+    assert_eq!((&report["n"], &report["n_run"]), (&json!(2), &json!(2)));
+    for metric in ["win_strict", "win_official", "full"] {
+        assert_eq!(report[metric]["value"], 1.0, "{metric}");
+    }
+}
+
+#[test]
+fn imported_word_problems_train_and_other_options_are_refused() {
+    let workplace = Workplace::new();
+    import_word_problems(&workplace);
+    let config = format!(
+        "[model]\nmodel_name_or_path = {:?}\n[lora]\nr = 2\n[data]\ntrain = [\"pairs.jsonl\"]\n\
+         max_length = 8192\n[train]\noutput_dir = \"trained\"\nmax_steps = 1\n",
+        crate::support::fixture("tiny_chat_model")
+    );
+    workplace.write("pairs.toml", config);
+    let output = workplace.run(["train", "pairs.toml"]);
+    let detected = "detected \"prompt-completion\" from pairs.jsonl:1";
+    assert!(output.stderr.contains(detected), "{}", output.stderr);
+    output.success();
+    for (arguments, expected) in [
+        ("mathqa train.json dev.json", "import each split by itself"),
+        (
+            "mathqa train.json --family herms",
+            "did you mean \"hermes\"",
+        ),
+        (
+            "mathqa train.json --tools-per-row 9..7",
+            "at most the second",
+        ),
+        ("mathqa tools.jsonl", "tools.jsonl:1: no field Problem"),
+        (
+            "totto train.json --prompt-completion other.jsonl",
+            "--prompt-completion only applies to the layout mathqa",
+        ),
+    ] {
+        let refused = format!("data import {arguments} --output new.jsonl");
+        let refused = workplace.run(refused.split(' '));
+        assert_ne!(refused.status, Some(0), "{arguments}");
+        let message = refused
+            .stderr
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(message.contains(expected), "{arguments}: {message}");
+        assert!(!workplace.path("new.jsonl").exists(), "{arguments}");
+    }
+}

@@ -47,6 +47,7 @@ pub use intervals::few_samples;
 pub use llm_judge::{
     JudgeError, JudgeOptions, JudgeVerdict, JudgedItem, judge_samples, n_unanswered, n_unparsed,
 };
+pub use nestful::mathqa;
 pub use paired::{Flip, PairedComparison, PairedError, PairedOptions, SampleScore, compare_pairs};
 pub use registry::{
     LineFields, RowSource, SUITE_FIELD, SampleMeasure, SampleScores, SuiteFile, SuiteFileInput,

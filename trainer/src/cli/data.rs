@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS};
 
-use super::{DataGoatCommand, DataSlotArgs, OnMachine, examples};
+use super::{DataGoatCommand, DataSlotArgs, MathQaArgs, OnMachine, examples};
 use crate::config::{FlattenCollisions, ResponseReduction};
 
 /// Commands for data.
@@ -22,7 +22,7 @@ pub enum DataCommand {
     /// Follows the GOAT paper's pipeline.
     #[command(after_help = examples::DATA_GOAT)]
     Goat(DataGoatCommand),
-    /// Convert API documentation to API documents, and public data sets to SLOT rows.
+    /// Convert API documentation to API documents, and public data sets to rows.
     #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
     /// Find APIs whose outputs can be inputs of other APIs, and list tasks: the part of GOAT's
@@ -263,6 +263,8 @@ pub enum ImportFormat {
     Wikibio,
     /// ToTTo's JSON Lines
     Totto,
+    /// MathQA's train.json, dev.json or test.json as rows for the suite nestful
+    Mathqa,
     /// GitHub issues by their form: the form's YAML, then the issues' JSON
     GithubIssues,
 }
@@ -310,6 +312,9 @@ pub struct ImportArgs {
     /// "canned".
     #[arg(long, value_name = "FILE")]
     pub responses: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub mathqa: MathQaArgs,
     /// Output file (JSON Lines).
     #[arg(long)]
     pub output: PathBuf,
@@ -407,7 +412,7 @@ pub struct PairsArgs {
 /// `tooltune data stats train.jsonl --model models/smollm2-135m-instruct.gguf`
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// JSON Lines file of SLOT rows, trajectories, questions about tool outputs, tool outputs,
+    /// File of SLOT rows, trajectories, questions about tool outputs, tool outputs,
     /// messages, or prompts with completions. The first row determines the kind of rows.
     pub file: PathBuf,
     /// For trajectories: API documents, to count domains.

@@ -4,6 +4,7 @@ pub(super) mod files;
 pub(super) mod goat;
 pub(super) mod goat_review;
 pub(super) mod graph;
+mod mathqa;
 pub(super) mod pipelines;
 pub(super) mod shapes;
 pub(super) mod slot;
@@ -115,6 +116,13 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
                 .to_string(),
         ));
     }
+    if let Some(option) = args.mathqa.first_set()
+        && args.format != ImportFormat::Mathqa
+    {
+        return Err(Error::Usage(format!(
+            "{option} only applies to the layout mathqa; omit it"
+        )));
+    }
     if args.command.is_some() && args.format != ImportFormat::Mcp {
         return Err(Error::Usage(
             "--command only applies to the layout mcp; other layouts are read from files"
@@ -130,6 +138,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     }
     if import_rows(args)?.is_some() {
         return Ok(());
+    }
+    if args.format == ImportFormat::Mathqa {
+        return mathqa::import(args);
     }
     if args.format == ImportFormat::ApibankCalls {
         return import_calls(args);

@@ -69,6 +69,15 @@ pub enum NestfulError {
         /// What is wrong, and how to fix it.
         reason: String,
     },
+    /// A row is not an entry of MathQA.
+    #[error(
+        "{reason}; expected MathQA's fields Problem, options, correct, and annotated_formula or \
+         linear_formula"
+    )]
+    Entry {
+        /// What is wrong.
+        reason: String,
+    },
     /// A folder of functions is invalid.
     #[error(
         "{}: {reason}; pass the benchmark's data_v2/executable_functions",

@@ -4,6 +4,7 @@
 use tooltune_json::python::{PyValue, dumps, loads, python_repr};
 
 use super::error::NestfulError;
+use super::math_specs::math_tool_specs;
 use super::row::{ToolSpec, gold_calls};
 
 /// A question with its calls.
@@ -63,9 +64,10 @@ impl PromptExample {
     /// The built-in examples: two with arithmetic functions, one with other functions.
     pub fn built_in() -> Vec<Self> {
         // The constants below are valid; tests check this.
-        let tools = loads(BUILT_IN_TOOLS).ok();
-        let tools = tools.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
-        let tools = tools.unwrap_or_default();
+        let others = loads(BUILT_IN_TOOLS).ok();
+        let others = others.and_then(|tools| ToolSpec::list(&tools, "tools").ok());
+        let mut tools = math_tool_specs();
+        tools.extend(others.unwrap_or_default());
         BUILT_IN_EXAMPLES
             .iter()
             .filter_map(|(input, output)| {
@@ -124,22 +126,8 @@ const BUILT_IN_EXAMPLES: [(&str, &str); 3] = [
     ),
 ];
 
-/// The functions called in [`BUILT_IN_EXAMPLES`], with synthetic descriptions in the benchmark's format.
+/// The functions called in [`BUILT_IN_EXAMPLES`] that are not arithmetic, in the benchmark's layout.
 const BUILT_IN_TOOLS: &str = r#"[
-    {"name": "multiply", "description": "The product of two numbers", "parameters": {
-     "arg_0": {"description": "a factor", "type": "int or float"},
-     "arg_1": {"description": "the other factor", "type": "int or float"}},
-     "output_parameters": {"result": {"description": "the product", "type": "int or float"}}},
-    {"name": "add", "description": "The sum of two numbers", "parameters": {
-     "arg_0": {"description": "a summand", "type": "int or float"},
-     "arg_1": {"description": "the other summand", "type": "int or float"}},
-     "output_parameters": {"result": {"description": "the sum", "type": "int or float"}}},
-    {"name": "square_edge_by_area", "description": "The edge of a square", "parameters": {
-     "arg_0": {"description": "its area", "type": "int or float"}},
-     "output_parameters": {"result": {"description": "the edge", "type": "float"}}},
-    {"name": "square_perimeter", "description": "The length around a square", "parameters": {
-     "arg_0": {"description": "its edge", "type": "int or float"}},
-     "output_parameters": {"result": {"description": "the perimeter", "type": "int or float"}}},
     {"name": "sort_names", "description": "Names in the order of the alphabet", "parameters": {
      "names": {"description": "the names", "type": "list"}},
      "output_parameters": {"output_0": {"description": "the sorted names", "type": "list"}}},

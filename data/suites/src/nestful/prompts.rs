@@ -133,7 +133,11 @@ impl PromptSet {
     }
 
     /// The first `n_examples` examples; none if the set has none.
-    fn first_examples(&self, n_examples: usize) -> Result<&[PromptExample], NestfulError> {
+    ///
+    /// # Errors
+    ///
+    /// The set has fewer examples.
+    pub fn first_examples(&self, n_examples: usize) -> Result<&[PromptExample], NestfulError> {
         let Some(examples) = &self.examples else {
             return Ok(&[]);
         };
@@ -193,6 +197,11 @@ impl PromptSet {
         } else {
             NestfulPrompt::Raw(text)
         })
+    }
+
+    /// The gold calls of a row as a completion, in the notation that the family's prompt asks for.
+    pub fn completion(&self, row: &NestfulRow, family: &str) -> String {
+        self.example_form(family).render(&row.output)
     }
 
     /// The notation of a family's examples. The published examples for ToolACE are lists, although

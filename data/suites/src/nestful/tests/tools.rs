@@ -82,3 +82,70 @@ fn large_results_are_computed_in_time() {
     );
     assert_eq!(run("choose", "[100000, 99998]"), "4999950000");
 }
+
+/// The kind of a result: the type in specifications.
+fn kind(value: &PyValue) -> &'static str {
+    match value {
+        PyValue::Int(_) => "int",
+        PyValue::Float(_) => "float",
+        _ => "other",
+    }
+}
+
+/// Runs every function with integers and with floats, and compares with its specification.
+#[test]
+fn specifications_state_the_types_that_functions_accept_and_return() {
+    let specs = math_tool_specs();
+    assert_eq!(specs.len(), 40);
+    let written = PyValue::List(specs.iter().map(|tool| tool.spec.clone()).collect());
+    let read = ToolSpec::list(&written, "tools").expect("the benchmark's layout");
+    for (spec, (tool, read)) in specs.iter().zip(math_tools().iter().zip(&read)) {
+        let name = tool.name;
+        assert_eq!(spec.name, name);
+        assert_eq!(
+            (&spec.parameters, &spec.outputs),
+            (&read.parameters, &read.outputs)
+        );
+        assert_eq!(spec.parameters.len(), tool.parameters.len(), "{name}");
+        assert_eq!(spec.outputs, ["result"]);
+        let field = |path: &[&str]| {
+            let found = path
+                .iter()
+                .try_fold(&spec.spec, |value, key| value.get(key));
+            found.and_then(PyValue::as_text).expect("a text")
+        };
+        assert!(field(&["description"]).ends_with('.'), "{name}");
+        let parameters = spec.parameters.iter();
+        let types: Vec<&str> = parameters
+            .map(|parameter| field(&["parameters", parameter, "type"]))
+            .collect();
+        let arguments = |floats: bool| {
+            let one = |(position, kind): (usize, &&str)| {
+                let text = match (floats, position) {
+                    (false, 0) => "4",
+                    (false, _) => "2",
+                    (true, 0) => "4.5",
+                    (true, _) => "2.5",
+                };
+                match kind.starts_with("list of ") {
+                    true => value(&format!("[{text}, 3]")),
+                    false => value(text),
+                }
+            };
+            types.iter().enumerate().map(one).collect::<Vec<_>>()
+        };
+        let returned = field(&["output_parameters", "result", "type"]);
+        let of_integers = tool.run(&arguments(false)).expect(name);
+        let of_floats = tool.run(&arguments(true));
+        let accepts_floats = types.iter().all(|kind| kind.contains("float"));
+        assert_eq!(of_floats.is_ok(), accepts_floats, "{name}");
+        let mut kinds = vec![kind(&of_integers)];
+        kinds.extend(of_floats.as_ref().ok().map(kind));
+        kinds.dedup();
+        match name {
+            // The smaller number of the list is an integer.
+            "min_number" => assert_eq!(kinds, ["int"]),
+            _ => assert_eq!(kinds.join(" or "), returned, "{name}"),
+        }
+    }
+}
