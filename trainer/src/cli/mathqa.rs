@@ -26,7 +26,8 @@ pub struct MathQaArgs {
     /// For mathqa: seed of the random tools and of the order of tools [default: 17].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// For mathqa: model family of the prompt, as in eval.nestful.family [default: json_list].
+    /// For mathqa: model family of the prompt, as in eval.nestful.family [default: json_list]. With
+    /// toolace, calls have no labels, so their references have no result.
     #[arg(long)]
     pub family: Option<String>,
     /// For mathqa: number of examples in the prompt, as in eval.nestful.n_examples [default: 3].
