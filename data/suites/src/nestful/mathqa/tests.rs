@@ -487,7 +487,7 @@ fn the_prompt_limit_removes_random_tools_and_counts_rows() {
     let (n_all, length, counts) = limited(16_000);
     assert_eq!((n_all, counts), (21, ShortlistCounts::default()));
     let (n_tools, shorter, counts) = limited(length - 1);
-    assert!(n_tools < 21 && n_tools >= 19, "{n_tools}");
+    assert!((19..21).contains(&n_tools), "{n_tools}");
     assert!(shorter < length);
     assert_eq!((counts.n_limited, counts.n_too_long), (1, 0));
     let (n_tools, shortest, counts) = limited(1);
