@@ -183,7 +183,8 @@ Examples:
 pub(super) const IMPORT: &str = "\
 Examples:
   tooltune data import openapi petstore.json --output documents.jsonl
-  tooltune data import totto totto_dev.jsonl --output dev.jsonl";
+  tooltune data import totto totto_dev.jsonl --output dev.jsonl
+  tooltune data import traces spans.jsonl --output rows.jsonl";
 
 pub(super) const GRAPH: &str = "\
 Examples:
