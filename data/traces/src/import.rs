@@ -19,7 +19,7 @@ use crate::langchain;
 use crate::otlp::Spans;
 use crate::outcome::{LARGE_OUTCOME, OutcomeRule, Verdict};
 use crate::redact::Redactor;
-use crate::repair::repair;
+use crate::repair::{add_tools, repair};
 use crate::requests::{self, Drops, Requests};
 use crate::row;
 use crate::source::TraceSource;
@@ -308,7 +308,7 @@ impl<'o> Import<'o> {
     fn emit(&mut self, trace: Trace) -> Result<(), TraceError> {
         self.report.n_conversations += 1;
         let location = trace.location.clone();
-        let repaired = match repair(trace, self.options.tools.as_deref()) {
+        let repaired = match repair(trace) {
             Ok(repaired) => repaired,
             Err(reason) => {
                 self.report.dropped.add(reason, &location);
@@ -345,6 +345,9 @@ impl<'o> Import<'o> {
                 return Ok(());
             }
         };
+        if let Some(repair) = add_tools(&mut trace, self.options.tools.as_deref()) {
+            self.report.repaired.add(repair, &location);
+        }
         let mut line = row::line(&trace, weight);
         let record = Ok((location.clone(), line.clone().into_bytes()));
         if let Err(error) = self.parser.parse(record) {

@@ -21,26 +21,20 @@ const FAILED_PARSE: Problem = "the arguments of a call are not a JSON object";
 
 /// Whether an entry has this layout.
 pub(crate) fn is_known(fields: &Map<String, Value>) -> bool {
-    let is_first = |list: &Value| list.get(0).is_some_and(is_message);
     let values = fields
         .get("values")
         .and_then(|values| values.get("messages"));
-    fields.get("messages").or(values).is_some_and(is_first)
-        || is_message(&Value::Object(fields.clone()))
+    let list = fields.get("messages").or(values);
+    let first = list.and_then(|list| list.get(0)?.as_object());
+    first.is_some_and(is_message) || is_message(fields)
 }
 
-fn is_message(message: &Value) -> bool {
-    let kind = message
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    match kind {
-        "constructor" => constructor_role(message).is_some(),
-        _ => {
-            message_role(kind).is_some()
-                && message.get("role").is_none()
-                && (message.get("content").is_some() || message.get("data").is_some())
-        }
+fn is_message(message: &Map<String, Value>) -> bool {
+    let has = |name: &str| message.contains_key(name);
+    let kind = message.get("type").and_then(Value::as_str);
+    match kind.unwrap_or_default() {
+        "constructor" => constructor_role(message.get("id")).is_some(),
+        kind => message_role(kind).is_some() && !has("role") && (has("content") || has("data")),
     }
 }
 
@@ -55,8 +49,9 @@ fn message_role(kind: &str) -> Option<Role> {
     }
 }
 
-fn constructor_role(message: &Value) -> Option<Role> {
-    let class = message.get("id")?.as_array()?.last()?.as_str()?;
+/// The role of a class, the last item of the `id`.
+fn constructor_role(id: Option<&Value>) -> Option<Role> {
+    let class = id?.as_array()?.last()?.as_str()?;
     match class.strip_suffix("Chunk").unwrap_or(class) {
         "HumanMessage" => Some(Role::User),
         "AIMessage" => Some(Role::Assistant),
@@ -88,7 +83,7 @@ pub(crate) fn turns(message: &Value) -> Result<Vec<Turn>, Problem> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     let role = match kind {
-        "constructor" => constructor_role(message),
+        "constructor" => constructor_role(message.get("id")),
         // A `RemoveMessage` has no place in the list that a graph stores.
         kind => message_role(kind),
     };

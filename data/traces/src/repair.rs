@@ -45,7 +45,7 @@ pub(crate) struct Repaired {
 /// # Errors
 ///
 /// The reason to drop it.
-pub(crate) fn repair(mut trace: Trace, tools: Option<&[Value]>) -> Result<Repaired, Problem> {
+pub(crate) fn repair(mut trace: Trace) -> Result<Repaired, Problem> {
     let mut repairs = Vec::new();
     let mut checked = Checked::default();
     let mut cut = trace.cut.take();
@@ -72,21 +72,26 @@ pub(crate) fn repair(mut trace: Trace, tools: Option<&[Value]>) -> Result<Repair
     }
     repairs.extend(cut);
     renumber(&mut turns);
-    let has_calls = turns.iter().any(|turn| !turn.calls.is_empty());
-    if trace.tools.is_empty() && has_calls {
-        match tools {
-            Some(tools) => {
-                trace.tools = tools.to_vec();
-                repairs.push(GIVEN_TOOLS);
-            }
-            None => {
-                trace.tools = derive_tools(&turns);
-                repairs.push(DERIVED_TOOLS);
-            }
-        }
-    }
     trace.turns = turns;
     Ok(Repaired { trace, repairs })
+}
+
+/// Gives a trace with calls and without tool definitions the tools of `--tools`, or those that its
+/// calls use; returns which.
+///
+/// This is the last step: the tools of a conversation then do not depend on how long it is, and
+/// their arguments have the names after redaction.
+pub(crate) fn add_tools(trace: &mut Trace, given: Option<&[Value]>) -> Option<Problem> {
+    let has_calls = trace.turns.iter().any(|turn| !turn.calls.is_empty());
+    if !trace.tools.is_empty() || !has_calls {
+        return None;
+    }
+    let (tools, repair) = match given {
+        Some(tools) => (tools.to_vec(), GIVEN_TOOLS),
+        None => (derive_tools(&trace.turns), DERIVED_TOOLS),
+    };
+    trace.tools = tools;
+    Some(repair)
 }
 
 /// Inserts the results that are recorded elsewhere after calls without a result.

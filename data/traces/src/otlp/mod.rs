@@ -136,9 +136,9 @@ impl Spans {
             }
         }
         let at_pointer = rule.pointer.as_ref().and_then(|_| {
-            let mut view = span.clone();
-            view["attributes"] = Value::Object(attributes.clone());
-            rule.at_pointer(&view)
+            let mut view = span.as_object()?.clone();
+            view.insert("attributes".to_owned(), attributes.clone().into());
+            rule.at_pointer(&Value::Object(view))
         });
         let conversation = span::conversation(&attributes, &events, location, left_out);
         let operation = attributes

@@ -103,7 +103,7 @@ impl Redactor {
                 .into_iter()
                 .flatten()
             {
-                literals.replace(text);
+                literals.replace_in_content(text);
             }
             for call in &mut turn.calls {
                 has_new_arguments |= literals.replace_in(&mut call.arguments);
@@ -129,16 +129,11 @@ struct Row<'r> {
 impl Row<'_> {
     /// Redacts a content, which may be JSON.
     fn content(&mut self, text: &mut String) {
-        if text.trim_start().starts_with(['{', '['])
-            && let Ok(mut value) = tooltune_json::parse_unique(text)
-            && tooltune_json::oversized_integer(text, |_| true).is_none()
-        {
+        if let Some(mut value) = json_content(text) {
             if self.value(&mut value, None) {
                 *text = dumps(&value, Style::Python);
             }
-            return;
-        }
-        if let Some(redacted) = self.text(text) {
+        } else if let Some(redacted) = self.text(text) {
             *text = redacted;
         }
     }
@@ -168,10 +163,10 @@ impl Row<'_> {
         let mut is_changed = false;
         let mut keys: Vec<Option<String>> = Vec::new();
         for (name, value) in fields.iter_mut() {
-            if self.is_tool && NOT_TEXT.contains(&name.as_str()) && !value.is_object() {
-                continue;
+            let is_text = value.is_object() || !NOT_TEXT.contains(&name.as_str());
+            if !self.is_tool || is_text {
+                is_changed |= self.value(value, Some(name));
             }
-            is_changed |= self.value(value, Some(name));
             // The keys of a tool are names of parameters.
             keys.push(if self.is_tool { None } else { self.text(name) });
         }
@@ -259,6 +254,14 @@ impl Row<'_> {
     }
 }
 
+/// A content that is an object or array of JSON, unless it cannot be written as it was.
+fn json_content(text: &str) -> Option<Value> {
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    let value = is_json.then(|| tooltune_json::parse_unique(text).ok())??;
+    let is_exact = tooltune_json::oversized_integer(text, |_| true).is_none();
+    is_exact.then_some(value)
+}
+
 /// Puts the number at `{n}`, before a final bracket, or at the end.
 fn numbered(replacement: &str, n: usize) -> String {
     if replacement.contains("{n}") {
@@ -292,6 +295,20 @@ impl Literals {
             search,
             placeholders,
         })
+    }
+
+    /// Replaces in a content, which may be JSON.
+    fn replace_in_content(&self, text: &mut String) {
+        match json_content(text) {
+            Some(mut value) => {
+                if self.replace_in(&mut value) {
+                    *text = dumps(&value, Style::Python);
+                }
+            }
+            None => {
+                self.replace(text);
+            }
+        }
     }
 
     fn replace(&self, text: &mut String) -> bool {
