@@ -7,7 +7,7 @@
 //!   the group continues is replaced. The messages of `invoke_agent` count only if no other span
 //!   has messages, because they leave out the calls.
 //! - `execute_tool` spans give the results that a conversation lacks, by `gen_ai.tool.call.id`.
-//! - A span without tool definitions has those of the others.
+//! - A span without tool definitions has the definitions of the others.
 //! - The outcome is the mean of the evaluation scores. Without scores, it is 0 if the span or the
 //!   root of the trace has the status error, and 1 if the status of the span is OK.
 //!

@@ -198,7 +198,7 @@ fn add_events(trace: &mut Trace, events: &[Event], left_out: &mut Counts) -> boo
     has_any
 }
 
-/// The body of an event: its fields, with those of the JSON in `gen_ai.event.content`.
+/// The body of an event: its fields, and the fields of the JSON in `gen_ai.event.content`.
 fn event_body(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut body = fields.clone();
     if let Some(Value::Object(content)) = fields.get("gen_ai.event.content").map(structured) {

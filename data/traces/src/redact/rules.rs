@@ -58,7 +58,7 @@ pub(super) struct Rule {
     pub(super) everywhere: bool,
 }
 
-/// Reads the built-in rules and those of a file, which run first or replace a rule of the same name.
+/// Reads the built-in rules and the rules of a file, which run first or replace a rule of the same name.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Imports of small files, whose rows are worked out by hand.
+//! Imports of small files, with the expected rows written out.
 
 mod duplicates;
 mod hostile;

@@ -195,7 +195,7 @@ fn a_rollout_of_codex_joins_the_items_of_an_answer() {
     // A compaction replaces the history.
     all.push(json!({"type": "compacted", "payload": {"message": "", "replacement_history": [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "So far: listed."}]}]}}));
-    all.push(message("assistant", "output_text", "I go on."));
+    all.push(message("assistant", "output_text", "I continue."));
     let (rows, report) = import(&lines(&all));
     assert_eq!(rows.len(), 2, "{report:?}");
     assert_eq!(
@@ -203,7 +203,7 @@ fn a_rollout_of_codex_joins_the_items_of_an_answer() {
         json!([
             {"role": "system", "content": "You are Codex."},
             {"role": "user", "content": "So far: listed."},
-            {"role": "assistant", "content": "I go on."},
+            {"role": "assistant", "content": "I continue."},
         ])
     );
 }
