@@ -34,7 +34,7 @@ fn message(turn: &Turn, weight: Option<f64>) -> Value {
         insert("reasoning_content", reasoning.clone().into());
     }
     if let Some(content) = &turn.content
-        && !(content.is_empty() && !turn.calls.is_empty())
+        && (!content.is_empty() || turn.calls.is_empty())
     {
         insert("content", content.clone().into());
     }

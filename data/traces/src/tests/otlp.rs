@@ -1,3 +1,5 @@
+use std::slice;
+
 use serde_json::{Value, json};
 
 use super::{content, count, import, import_with, lines, weather, weather_call, weather_result};
@@ -75,7 +77,10 @@ fn spans_of_a_conversation_become_the_longest_request_with_its_answer() {
     // In either order, in one document or two lines.
     for file in [
         lines(&[spans(&[first.clone(), second.clone()])]),
-        lines(&[spans(&[second.clone()]), spans(&[first.clone()])]),
+        lines(&[
+            spans(slice::from_ref(&second)),
+            spans(slice::from_ref(&first)),
+        ]),
         serde_json::to_string_pretty(&spans(&[first, second])).expect("JSON"),
     ] {
         let (rows, report) = import(&file);
@@ -122,7 +127,7 @@ fn agent_spans_count_only_without_other_messages() {
             text("gen_ai.output.messages", &json!([answer()]).to_string()),
         ],
     );
-    let (rows, _) = import(&lines(&[spans(&[agent.clone()])]));
+    let (rows, _) = import(&lines(&[spans(slice::from_ref(&agent))]));
     assert_eq!(rows.len(), 1);
     let chat = chat_span("a", &json!([question()]), &json!([call()]));
     let (rows, _) = import(&lines(&[spans(&[agent, chat])]));

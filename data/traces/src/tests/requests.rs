@@ -1,3 +1,5 @@
+use std::slice;
+
 use serde_json::{Value, json};
 
 use super::{content, count, import, import_with, lines, weather, weather_call, weather_result};
@@ -44,7 +46,7 @@ fn chat_completions_are_read_in_every_envelope() {
         json!({"object": "list", "data": [page], "has_more": false}),
     ];
     for envelope in envelopes {
-        let (rows, report) = import(&lines(&[envelope.clone()]));
+        let (rows, report) = import(&lines(slice::from_ref(&envelope)));
         assert_eq!(rows.len(), 1, "{envelope} {report:?}");
         assert_eq!(content(&rows[0]), expected(), "{envelope}");
         assert_eq!(rows[0]["metadata"]["source"], "requests");
