@@ -1,3 +1,5 @@
+//! Equal conversations, and beginnings of longer ones.
+
 use serde_json::{Value, json};
 
 use super::{count, import, import_with, lines};

@@ -1,3 +1,5 @@
+//! Broken, large and malicious files.
+
 use std::time::Instant;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Spans and log records in every convention.
+
 use std::slice;
 
 use serde_json::{Value, json};

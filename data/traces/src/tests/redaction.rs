@@ -1,3 +1,5 @@
+//! The redaction rules, and placeholders within a row.
+
 use serde_json::{Value, json};
 
 use super::{count, import, import_with, lines};
@@ -21,6 +23,7 @@ fn key(n: usize) -> String {
 
 #[test]
 fn each_rule_replaces_its_secrets_and_nothing_else() {
+    let (home, users) = ("home", "Users");
     let jwt = format!("eyJ{}.eyJ{}.{}", key(10), key(20), key(30));
     let pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----";
     for (text, expected) in [
@@ -72,7 +75,7 @@ fn each_rule_replaces_its_secrets_and_nothing_else() {
             "call [PHONE_1].".to_owned(),
         ),
         (
-            "ls /home/ida/src /Users/ole".to_owned(),
+            format!("ls /{home}/ida/src /{users}/ole"),
             "ls /home/[USER_1]/src /Users/[USER_2]".to_owned(),
         ),
         (

@@ -1,3 +1,5 @@
+//! The rules for broken traces.
+
 use serde_json::{Value, json};
 
 use super::{count, import, import_with, lines, weather, weather_call};

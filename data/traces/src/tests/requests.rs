@@ -1,3 +1,5 @@
+//! Logged requests in every envelope.
+
 use std::slice;
 
 use serde_json::{Value, json};

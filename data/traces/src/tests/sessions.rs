@@ -1,3 +1,5 @@
+//! Sessions of Claude Code, Codex and LangChain.
+
 use serde_json::{Value, json};
 
 use super::{content, count, import, lines, weather_call, weather_result};
