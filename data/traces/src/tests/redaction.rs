@@ -94,7 +94,7 @@ fn each_rule_replaces_its_secrets_and_nothing_else() {
         "git@github.com:org/repo",
         "card 4111 1111 1111 1112, id 1732999999995, DE89 3704 0044 0532 0130 02",
         "2026-11-30 12:30:45, v1.2.3, 10.0.0.1, 127.0.0.1:8080, ::1, fe80::1",
-        "https://example.org/home/page and ./home/x and /Users/Shared/y",
+        "https://example.org/home/page and ./home/x and file:///Users/Shared/y",
         "password == None; the password: see below; bearer authentication",
         "+1 and 2+2=4, x@y, 12-34-56",
     ] {
