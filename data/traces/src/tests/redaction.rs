@@ -79,8 +79,8 @@ fn each_rule_replaces_its_secrets_and_nothing_else() {
             "ls /home/[USER_1]/src /Users/[USER_2]".to_owned(),
         ),
         (
-            r"C:\Users\Ida\x file:///home/ida/y".to_owned(),
-            r"C:\Users\[USER_1]\x file:///home/[USER_2]/y".to_owned(),
+            format!(r"C:\{users}\Ida\x file:///home/ida/y"),
+            format!(r"C:\{users}\[USER_1]\x file:///home/[USER_2]/y"),
         ),
     ] {
         assert_eq!(
