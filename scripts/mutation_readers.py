@@ -139,6 +139,26 @@ OPENAPI = {
     },
 }
 
+BLOCK = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+QUESTION = {"role": "user", "parts": [{"type": "text", "content": "How warm is it in Oslo?"}]}
+REPLY = {"role": "assistant", "parts": [{"type": "text", "content": "-3"}], "finish_reason": "stop"}
+ATTRIBUTES = {"gen_ai.input.messages": [QUESTION], "gen_ai.output.messages": [REPLY]}
+SPAN = {
+    "traceId": "t",
+    "spanId": "s",
+    "attributes": [{"key": key, "value": {"stringValue": json.dumps(value)}} for key, value in ATTRIBUTES.items()],
+    "events": [{"name": "gen_ai.evaluation.result", "attributes": [{"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": 0.5}}]}],
+}
+TRACES = [
+    {"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]},
+    {"request": {"messages": MESSAGES["messages"][:2]}, "response": {"choices": [{"message": MESSAGES["messages"][-1]}]}, "score": 0.5},
+    {"type": "user", "uuid": "u", "parentUuid": None, "message": {"role": "user", "content": "Mail ida@example.org"}},
+    {"type": "assistant", "uuid": "a", "parentUuid": "u", "message": {"id": "m", "role": "assistant", "content": [BLOCK]}},
+    {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}},
+    {"type": "response_item", "payload": {"type": "function_call", "name": "weather", "arguments": '{"city": "Oslo"}', "call_id": "c1"}},
+    {"messages": [{"type": "human", "content": "Hi"}, {"type": "ai", "content": "Hello", "tool_calls": []}]},
+]
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -190,6 +210,7 @@ def readers() -> list[Reader]:
         Reader("trajectories", ["trajectories.jsonl"], [inspect(f"{method}.toml") for method in methods], lines_together=True),
         Reader("API documents", ["documents.jsonl"], [inspect(f"{method}.toml") for method in methods]),
         Reader("trajectories to pairs", trajectories, [["data", "pairs", "trajectories.jsonl", "--documents", "documents.jsonl", "--output", "made.jsonl"]]),
+        Reader("traces", ["traces.jsonl"], [["data", "import", "traces", "traces.jsonl", "--output", "made.jsonl"]]),
         Reader("OpenAPI", ["openapi.json"], [["data", "import", "openapi", "openapi.json", "--output", "made.jsonl"]]),
         Reader("MathQA", ["mathqa.jsonl"], [["data", "import", "mathqa", "mathqa.jsonl", "--output", "made.jsonl"]]),
         Reader("config", ["config.toml", "global.toml"], [["plan", "--offline", "MUTATED", *setting("train.output_dir", "fresh")]]),
@@ -260,6 +281,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         "xlam.jsonl": [XLAM],
         "openapi.json": json.dumps(OPENAPI),
         "mathqa.jsonl": [MATHQA],
+        "traces.jsonl": "".join(json.dumps(entry) + "\n" for entry in TRACES),
         "held-out.jsonl": [{"anchor": f"question {n}", "positive": f"page {n}"} for n in range(2)],
         "predictions.jsonl": [{"id": "slot.jsonl:1", "prediction": json.dumps(GOLD)}, {"id": "slot.jsonl:2", "prediction": "{"}],
         "similar.jsonl": [{"op": "slot.value_sim", "input": {"a": "Oslo", "b": "the port of Bergen"}}],

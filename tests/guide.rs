@@ -252,6 +252,7 @@ fn every_budget_is_on_the_page_of_limits() {
         "data/suites/src/budgets.rs",
         "data/synth/src/budgets.rs",
         "data/template/src/budgets.rs",
+        "data/traces/src/budgets.rs",
         "trainer/config/src/budgets.rs",
         "trainer/ranks/src/budgets.rs",
         "trainer/src/budgets.rs",

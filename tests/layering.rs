@@ -17,13 +17,17 @@ use regex::Regex;
 use sources::{Source, rust_sources};
 
 /// The folder of each crate and the workspace crates that it uses, all of them earlier in the list.
-const CRATES: [(&str, &[&str]); 22] = [
+const CRATES: [(&str, &[&str]); 23] = [
     ("data/disk", &[]),
     ("data/json", &["disk"]),
     ("data/template", &["disk", "json"]),
     ("data/apis", &["json"]),
     ("data/rows", &["apis", "disk", "json", "template"]),
     ("data/files", &["disk", "json", "rows"]),
+    (
+        "data/traces",
+        &["disk", "files", "json", "rows", "template"],
+    ),
     ("data/agents", &["apis", "disk", "json", "rows", "template"]),
     ("data/grammar", &["json", "rows"]),
     (
@@ -95,6 +99,7 @@ const CRATES: [(&str, &[&str]); 22] = [
             "synth",
             "template",
             "terminal",
+            "traces",
         ],
     ),
 ];

@@ -463,7 +463,7 @@ fn import_word_problems(workplace: &Workplace) -> String {
     ]);
     workplace.write("train.json", entries.to_string());
     let import = "data import mathqa train.json --output rows.jsonl \
-                  --prompt-completion pairs.jsonl --tools tools.jsonl --tools-per-row 5..6 \
+                  --prompt-completion pairs.jsonl --tools-output tools.jsonl --tools-per-row 5..6 \
                   --n-examples 0";
     workplace.run(import.split_whitespace()).success()
 }

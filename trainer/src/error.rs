@@ -28,6 +28,7 @@ use tooltune_synth::goat::GoatSynthError;
 use tooltune_synth::graph::GraphError;
 use tooltune_synth::import::ImportError;
 use tooltune_template::TemplateError;
+use tooltune_traces::TraceError;
 
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
@@ -138,6 +139,9 @@ pub enum Error {
     /// A data set that cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// Traces that cannot be imported.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// A server that does not return the requested completion or list of tools; the message
     /// includes what to check.
     #[error("{option}: {message}")]
@@ -410,6 +414,7 @@ impl Error {
         match self {
             _ if self.is_unreadable_file() => 1,
             Self::Graph(GraphError::File(_)) => 3,
+            Self::Traces(error) if error.is_about_options() => 2,
             Self::Config(_)
             | Self::NoLanguageModel(_)
             | Self::Usage(_)
@@ -428,6 +433,7 @@ impl Error {
             | Self::Batch(_)
             | Self::Grammar(_)
             | Self::Import(_)
+            | Self::Traces(_)
             | Self::Suite(_)
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
@@ -519,6 +525,7 @@ impl Error {
             | Self::Graph(GraphError::File(error))
             | Self::Import(ImportError::Tools(error)) => error.is_system_error(),
             Self::Import(ImportError::Folder { .. }) => true,
+            Self::Traces(error) => error.is_system_error(),
             _ => false,
         }
     }

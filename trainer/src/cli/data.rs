@@ -267,6 +267,52 @@ pub enum ImportFormat {
     Mathqa,
     /// GitHub issues by their form: the form's YAML, then the issues' JSON
     GithubIssues,
+    /// Traces of agents, as rows of messages with tools
+    Traces,
+}
+
+/// The layout of traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TraceSourceName {
+    /// OTLP/JSON with GenAI attributes of OpenTelemetry, OpenInference or OpenLLMetry
+    Otlp,
+    /// Logged requests and responses of OpenAI's or Anthropic's API
+    Requests,
+    /// Session files of Claude Code
+    ClaudeCode,
+    /// Rollout files of the Codex CLI
+    Codex,
+    /// Message lists of LangChain and LangGraph
+    Langchain,
+}
+
+/// Options of `data import traces`.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options for traces")]
+pub struct TraceArgs {
+    /// Layout of all files; by default, the fields of each entry decide.
+    #[arg(long, value_enum)]
+    pub source: Option<TraceSourceName>,
+    /// TOML file with more redaction rules: [[rule]] with name, pattern or key, and replacement.
+    #[arg(long, value_name = "FILE")]
+    pub redact: Option<PathBuf>,
+    /// Switch off a redaction rule, such as phone; may be repeated.
+    #[arg(long, value_name = "RULE")]
+    pub keep: Vec<String>,
+    /// Switch on a redaction rule that is off by default: ipv4 or ipv6; may be repeated.
+    #[arg(long, value_name = "RULE")]
+    pub also: Vec<String>,
+    /// JSON pointer to the outcome in an entry or span, such as /metadata/score. An outcome in
+    /// (0, 1] becomes the weight of the answers; 0 drops the trace.
+    #[arg(long, value_name = "POINTER")]
+    pub outcome: Option<String>,
+    /// Drop traces with a smaller outcome or none.
+    #[arg(long, value_name = "NUMBER")]
+    pub min_outcome: Option<f64>,
+    /// JSON file with the tools of traces without tool definitions; by default, they are derived
+    /// from the calls.
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
 }
 
 /// Which rows of an E2E file to use.
@@ -278,6 +324,23 @@ pub enum E2eRowsName {
     OnePerMeaning,
     /// Rows whose text mentions every value
     Mentioned,
+}
+
+impl TraceArgs {
+    /// The first option that is given.
+    pub fn first_given(&self) -> Option<&'static str> {
+        let options = [
+            ("--source", self.source.is_some()),
+            ("--redact", self.redact.is_some()),
+            ("--keep", !self.keep.is_empty()),
+            ("--also", !self.also.is_empty()),
+            ("--outcome", self.outcome.is_some()),
+            ("--min-outcome", self.min_outcome.is_some()),
+            ("--tools", self.tools.is_some()),
+        ];
+        let given = options.into_iter().find(|(_, is_given)| *is_given);
+        given.map(|(option, _)| option)
+    }
 }
 
 /// `tooltune data import openapi petstore.json --output documents.jsonl`
@@ -318,6 +381,9 @@ pub struct ImportArgs {
     /// Output file (JSON Lines).
     #[arg(long)]
     pub output: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub traces: TraceArgs,
 }
 
 /// Names of the APIs of an OpenAPI specification.

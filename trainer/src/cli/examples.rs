@@ -184,7 +184,8 @@ pub(super) const IMPORT: &str = "\
 Examples:
   tooltune data import openapi petstore.json --output documents.jsonl
   tooltune data import totto totto_dev.jsonl --output dev.jsonl
-  tooltune data import mathqa train.json --output nestful.jsonl --prompt-completion train.jsonl";
+  tooltune data import mathqa train.json --output nestful.jsonl --prompt-completion train.jsonl
+  tooltune data import traces spans.jsonl --output rows.jsonl";
 
 pub(super) const GRAPH: &str = "\
 Examples:

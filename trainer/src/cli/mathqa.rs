@@ -14,7 +14,7 @@ pub struct MathQaArgs {
     pub prompt_completion: Option<PathBuf>,
     /// For mathqa: also write the specifications of all 40 functions to this JSON Lines file.
     #[arg(long, value_name = "FILE")]
-    pub tools: Option<PathBuf>,
+    pub tools_output: Option<PathBuf>,
     /// For mathqa: number of tools per row, a number or MIN..MAX [default: 7..21]. They
     /// are the called tools, the tools of the prompt's examples, and random ones.
     #[arg(long, value_name = "RANGE", value_parser = tool_range)]
@@ -36,11 +36,11 @@ pub struct MathQaArgs {
 }
 
 impl MathQaArgs {
-    /// The first option that is set.
-    pub fn first_set(&self) -> Option<&'static str> {
+    /// The first option that is given.
+    pub fn first_given(&self) -> Option<&'static str> {
         let options = [
             ("--prompt-completion", self.prompt_completion.is_some()),
-            ("--tools", self.tools.is_some()),
+            ("--tools-output", self.tools_output.is_some()),
             ("--tools-per-row", self.tools_per_row.is_some()),
             ("--max-prompt-chars", self.max_prompt_chars.is_some()),
             ("--seed", self.seed.is_some()),

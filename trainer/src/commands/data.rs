@@ -9,6 +9,7 @@ pub(super) mod pipelines;
 pub(super) mod shapes;
 pub(super) mod slot;
 pub(super) mod stats;
+mod traces;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -97,44 +98,16 @@ pub(super) fn synth_goat(args: &SynthGoatArgs) -> Result<(), Error> {
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
-    if args.no_bodies && args.format != ImportFormat::Openapi {
-        return Err(Error::Usage(
-            "--no-bodies only applies to the layout openapi; other layouts have no request bodies"
-                .to_string(),
-        ));
-    }
-    if args.responses.is_some() && args.format != ImportFormat::Openapi {
-        return Err(Error::Usage(
-            "--responses only applies to the layout openapi; other layouts have no response \
-             examples"
-                .to_string(),
-        ));
-    }
-    if args.names != OperationNamesName::OperationIds && args.format != ImportFormat::Openapi {
-        return Err(Error::Usage(
-            "--names only applies to the layout openapi; other layouts have only one name per API"
-                .to_string(),
-        ));
-    }
-    if let Some(option) = args.mathqa.first_set()
-        && args.format != ImportFormat::Mathqa
-    {
-        return Err(Error::Usage(format!(
-            "{option} only applies to the layout mathqa; omit it"
-        )));
-    }
-    if args.command.is_some() && args.format != ImportFormat::Mcp {
-        return Err(Error::Usage(
-            "--command only applies to the layout mcp; other layouts are read from files"
-                .to_string(),
-        ));
-    }
+    refuse_options_of_others(args)?;
     must_be_new(&[
         ("--output", Some(&args.output)),
         ("--responses", args.responses.as_deref()),
     ])?;
     if let Some(command) = &args.command {
         return write_documents(args, list_mcp_tools(command, &args.environment)?);
+    }
+    if args.format == ImportFormat::Traces {
+        return traces::import(args);
     }
     if import_rows(args)?.is_some() {
         return Ok(());
@@ -169,6 +142,51 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
         Some(responses) => write_examples(file, operation_names(args), responses),
         None => Ok(()),
     }
+}
+
+/// Rejects options of other layouts.
+fn refuse_options_of_others(args: &ImportArgs) -> Result<(), Error> {
+    const OPENAPI: (ImportFormat, &str) = (ImportFormat::Openapi, "openapi");
+    const MCP: (ImportFormat, &str) = (ImportFormat::Mcp, "mcp");
+    let has_names = args.names != OperationNamesName::OperationIds;
+    for ((format, layout), option, is_given, others) in [
+        (
+            OPENAPI,
+            "--no-bodies",
+            args.no_bodies,
+            "have no request bodies",
+        ),
+        (
+            OPENAPI,
+            "--responses",
+            args.responses.is_some(),
+            "have no response examples",
+        ),
+        (OPENAPI, "--names", has_names, "have only one name per API"),
+        (
+            MCP,
+            "--command",
+            args.command.is_some(),
+            "are read from files",
+        ),
+    ] {
+        if is_given && args.format != format {
+            return Err(Error::Usage(format!(
+                "{option} only applies to the layout {layout}; other layouts {others}"
+            )));
+        }
+    }
+    for (given, format, layout) in [
+        (args.mathqa.first_given(), ImportFormat::Mathqa, "mathqa"),
+        (args.traces.first_given(), ImportFormat::Traces, "traces"),
+    ] {
+        if let Some(option) = given.filter(|_| args.format != format) {
+            return Err(Error::Usage(format!(
+                "{option} only applies to the layout {layout}; omit it"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn operation_names(args: &ImportArgs) -> OperationNames {

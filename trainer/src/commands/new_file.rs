@@ -1,10 +1,10 @@
 //! Output files of commands. A command never replaces an existing file.
 
-use std::io::ErrorKind;
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
 use tooltune_disk::DiskError;
-use tooltune_disk::atomic::{create_file, write_atomic};
+use tooltune_disk::atomic::{self, create_file, write_atomic};
 
 use crate::error::Error;
 
@@ -46,20 +46,50 @@ pub(super) fn must_be_new(outputs: &[(&str, Option<&Path>)]) -> Result<(), Error
 /// the pipe.
 pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if is_stream(path) {
-        return write_atomic(path, bytes).map_err(|error| match error {
-            DiskError::Write { source, .. } if source.kind() == ErrorKind::BrokenPipe => {
-                Error::ReaderGone
-            }
-            error => error.into(),
-        });
+        return write_stream(path, bytes);
     }
-    if let Some(parent) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
-    }
+    create_parent(path)?;
     Ok(create_file(path, bytes)?)
+}
+
+/// Like [`create`], but a closure writes the file, which may be larger than memory. A device or
+/// pipe gets the whole content at once.
+///
+/// # Errors
+///
+/// As for [`create`], or `fill` returns an error.
+pub(super) fn create_with(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Error> {
+    if is_stream(path) {
+        let mut bytes = Vec::new();
+        fill(&mut bytes).map_err(Error::io(path, "write"))?;
+        return write_stream(path, &bytes);
+    }
+    create_parent(path)?;
+    atomic::create_with(path, |file| {
+        let mut file = BufWriter::new(file);
+        let written = fill(&mut file).and_then(|()| file.flush());
+        written.map_err(Error::io(path, "write"))
+    })
+}
+
+fn write_stream(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_atomic(path, bytes).map_err(|error| match error {
+        DiskError::Write { source, .. } if source.kind() == ErrorKind::BrokenPipe => {
+            Error::ReaderGone
+        }
+        error => error.into(),
+    })
+}
+
+fn create_parent(path: &Path) -> Result<(), Error> {
+    let parent = path.parent();
+    match parent.filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => std::fs::create_dir_all(parent).map_err(Error::io(parent, "create")),
+        None => Ok(()),
+    }
 }
 
 /// Whether `path` is a device or a pipe, such as `/dev/stdout`.

@@ -44,3 +44,25 @@ fn settings_replaced_by_an_override_are_reported() {
     );
     assert!(lines(&["train.warmup_ratio=0.2"]).is_empty());
 }
+
+/// The command line of `eval` names the rows.
+#[test]
+fn a_config_without_evaluation_rows_can_be_evaluated_on_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("c.toml");
+    for lines in [
+        "[eval]",
+        "[eval]\neval_strategy = \"steps\"\neval_steps = 3",
+    ] {
+        std::fs::write(&path, with_minimal(lines)).expect("written");
+        let load = |names| LoadedConfig::load_with(&path, &[], names);
+        if let Err(error) = load(Names::ForEvaluation) {
+            panic!("{lines}: {error}");
+        }
+        let error = load(Names::Cached).expect_err("training has no rows to evaluate on");
+        assert!(
+            error.to_string().contains("nothing to evaluate on"),
+            "{error}"
+        );
+    }
+}

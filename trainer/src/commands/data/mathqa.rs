@@ -22,7 +22,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     let options = &args.mathqa;
     must_be_new(&[
         ("--prompt-completion", options.prompt_completion.as_deref()),
-        ("--tools", options.tools.as_deref()),
+        ("--tools-output", options.tools_output.as_deref()),
     ])?;
     let shortlist = shortlist(options);
     let records = tooltune_files::open(file).map_err(ToolsError::from)?;
@@ -41,7 +41,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
         let rows = rows.map_err(Error::from)?;
         write_lines("prompt-completion rows", rows, Some(path))?;
     }
-    if let Some(tools) = &options.tools {
+    if let Some(tools) = &options.tools_output {
         let specs = math_tool_specs();
         let specs = specs.iter().filter_map(|tool| tool.spec.to_json());
         write_lines("tools", specs, Some(tools))?;
