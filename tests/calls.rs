@@ -566,3 +566,24 @@ fn errors_of_arguments_and_groups_are_printed_and_compared() {
         unknown.stderr
     );
 }
+
+#[test]
+fn plan_and_inspect_count_the_functions_that_training_rows_also_have() {
+    let workplace = workplace();
+    let chats = workplace.read("chats.jsonl");
+    // The function has the same name, but another parameter.
+    let changed = chats
+        .replace("\"days\":{", "\"hours\":{")
+        .replace("\"days\":2", "\"hours\":2");
+    assert_ne!(changed, chats);
+    workplace.write("chats.jsonl", changed);
+    let settings = settings();
+    let settings = || settings.iter().map(String::as_str);
+    let expected = "functions: 1 of the 2 in evaluation rows (50.0 %) also occur in training rows, \
+                    with the same parameters; 1 more only share a name";
+    let plan = workplace.run(["plan", "config.toml"].into_iter().chain(settings()));
+    assert!(plan.stdout.contains(expected), "{}", plan.stdout);
+    let words = ["inspect", "config.toml", "--rows", "1"];
+    let inspect = workplace.run(words.into_iter().chain(settings()));
+    assert!(inspect.stderr.contains(expected), "{}", inspect.stderr);
+}

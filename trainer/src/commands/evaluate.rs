@@ -29,8 +29,7 @@ use crate::eval::groups;
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::report_files::{
-    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, json_value,
-    with_fields,
+    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, with_fields,
 };
 use crate::eval::suites::{
     self, EvalContext, Files, Purpose, Retriever, SavedMetrics, SuiteContext, SuiteResult, THIS_RUN,

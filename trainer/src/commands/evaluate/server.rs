@@ -46,7 +46,7 @@ pub(super) fn endpoint(
 
 /// Extra fields of every request: the fields from the command line, and the chat template variables
 /// under the field name that vLLM and SGLang use.
-fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
+pub(super) fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
     const FIELD: &str = "chat_template_kwargs";
     let mut body = args.extra_body.clone().unwrap_or_default();
     if let Some((field, setting)) = sent_by_settings(config)

@@ -113,7 +113,7 @@ fn add_tool_messages(
 }
 
 impl CallsSuite {
-    /// The metrics of retries; `None` if there are none. `scores` are those of the last tries.
+    /// The metrics of retries; `None` if there are none. `scores` has the score of each last try.
     pub(super) fn retry_summary(
         &self,
         predictions: &[Prediction],
