@@ -18,7 +18,7 @@
 //! assert_eq!(errors.n_of(LeafErrorKind::PrematureClose), 1);
 //! ```
 
-mod calls;
+mod arguments;
 mod compare;
 mod summary;
 
@@ -28,7 +28,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-pub use calls::ComparedCall;
+pub use arguments::ComparedCall;
 pub use summary::{LeafErrorSummary, LeafGroups};
 
 use crate::finish::is_cut;

@@ -1,3 +1,5 @@
+//! Compares values whose errors were classified manually, random values and hostile ones.
+
 use serde_json::json;
 
 use super::*;
