@@ -66,8 +66,8 @@ fn assert_report_has_groups(workplace: &Workplace) {
     let page = workplace.read("run/report.html");
     for expected in [
         "groups &#x2f; tool",
-        "leaf_errors &#x2f; by_depth",
-        "leaf_errors &#x2f; wrong_paths",
+        "leaf errors &#x2f; by depth",
+        "leaf errors &#x2f; wrong paths",
     ] {
         assert!(page.contains(expected), "{expected}");
     }
