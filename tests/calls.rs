@@ -1,10 +1,12 @@
 //! The suite calls, which scores turns of conversations with tools: in a run, with `eval`, on a
 //! server, and with flattened tools.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::support::server::{Response, TestServer};
-use crate::workplace::{Workplace, parse_lines};
+use crate::workplace::{CommandOutput, Workplace, json_lines, parse_lines};
 
 fn tools() -> Value {
     json!([
@@ -55,6 +57,27 @@ fn settings() -> Vec<String> {
     settings
         .flat_map(|one| ["--set".to_owned(), (*one).to_owned()])
         .collect()
+}
+
+fn assert_report_has_groups(workplace: &Workplace) {
+    workplace
+        .run("report run --by tool --eval best".split(' '))
+        .success();
+    let page = workplace.read("run/report.html");
+    for expected in [
+        "groups &#x2f; tool",
+        "leaf errors &#x2f; by depth",
+        "leaf errors &#x2f; wrong paths",
+    ] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    let unknown = workplace.run("report run --by colour".split(' '));
+    assert_eq!(unknown.status, Some(2));
+    assert!(
+        unknown.stderr.contains("the suite calls has the groups"),
+        "{}",
+        unknown.stderr
+    );
 }
 
 #[test]
@@ -155,6 +178,7 @@ fn a_run_selects_the_checkpoint_with_the_right_calls_and_eval_gives_the_same_sco
         );
     }
 
+    assert_report_has_groups(&workplace);
     let loss_only = "eval run --loss-only --output loss";
     let output = workplace.run(loss_only.split(' ')).success();
     assert!(output.starts_with("loss "), "{output}");
@@ -350,4 +374,219 @@ fn flat_calls_are_nested_before_they_are_scored() {
         flat["gold"],
         json!([call("ship", json!({"to": {"city": "Oslo"}}))])
     );
+}
+
+/// An evaluation of the chats with a server.
+fn evaluate_served(workplace: &Workplace, server: &TestServer, more: &str) -> CommandOutput {
+    let words = format!(
+        "eval config.toml --endpoint {}/v1 --endpoint-model m {more}",
+        server.url()
+    );
+    let settings = settings();
+    let words = words.split_whitespace();
+    let words = words.chain(settings.iter().map(String::as_str));
+    workplace.run(words.collect::<Vec<_>>())
+}
+
+/// A server whose first answers are rejected: a call to an unknown tool, and a call that cannot be
+/// parsed. After the errors it answers with the right calls, unless `refuses` says otherwise.
+fn server_with_errors(refuses: &'static AtomicBool) -> TestServer {
+    TestServer::start(|request, _| {
+        let body: Value = serde_json::from_str(&request.body).unwrap();
+        let messages = body["messages"].as_array().unwrap();
+        let last = messages.last().unwrap();
+        let function = |name: &str, arguments: Value| {
+            json!({"id": "c", "type": "function",
+                "function": {"name": name, "arguments": arguments.to_string()}})
+        };
+        let calls =
+            |calls: Value| json!({"role": "assistant", "content": null, "tool_calls": calls});
+        let text = last["content"].as_str().unwrap();
+        if text.contains("error: ") && refuses.load(Ordering::SeqCst) {
+            return Response::json(401, &json!({"error": {"message": "no"}}));
+        }
+        let message = match text {
+            "Rome?" => calls(json!([function("wether", json!({"city": "Rome"}))])),
+            "noon" => json!({"role": "assistant", "content": "It rains at noon."}),
+            text if text.starts_with("error: unknown tool wether") => {
+                assert_eq!(last["role"], "tool");
+                let called = &messages[messages.len() - 2]["tool_calls"][0];
+                assert_eq!(called["id"], last["tool_call_id"]);
+                calls(json!([function(
+                    "weather",
+                    json!({"city": "Rome", "days": 2})
+                )]))
+            }
+            text if text.starts_with("error: ") => {
+                assert_eq!(last["role"], "user");
+                let before = &messages[messages.len() - 2];
+                assert_eq!(
+                    before["content"],
+                    "<tool_call>{\"name\": \"weather\", </tool_call>"
+                );
+                calls(json!([
+                    function("weather", json!({"city": "Oslo"})),
+                    function("now", json!({}))
+                ]))
+            }
+            _ => json!({"role": "assistant",
+                "content": "<tool_call>{\"name\": \"weather\", </tool_call>"}),
+        };
+        Response::json(
+            200,
+            &json!({"model": "m", "choices": [{"index": 0, "message": message,
+            "finish_reason": "stop"}], "usage": {"completion_tokens": 5}}),
+        )
+    })
+}
+
+#[test]
+fn rejected_calls_are_tried_again_with_their_errors() {
+    static REFUSES: AtomicBool = AtomicBool::new(true);
+    let workplace = workplace();
+    let server = server_with_errors(&REFUSES);
+    let metrics = |folder: &str| -> Value {
+        serde_json::from_str(&workplace.read(&format!("{folder}/metrics.json"))).unwrap()
+    };
+    evaluate_served(&workplace, &server, "--output once").success();
+    let once = metrics("once");
+    assert_eq!(once["right"]["value"], json!(1.0 / 3.0));
+    assert_eq!(once.get("retries"), None);
+
+    // An interrupted evaluation keeps its first tries.
+    let retried = "--output twice --set eval.calls.retries=2";
+    let stopped = evaluate_served(&workplace, &server, retried);
+    assert_ne!(stopped.status, Some(0), "{}", stopped.stderr);
+    REFUSES.store(false, Ordering::SeqCst);
+    let n_before = server.received().len();
+    let output = evaluate_served(&workplace, &server, retried).success();
+    assert_eq!(server.received().len() - n_before, 2);
+    let expected = "retries: 1.67 tries per turn; right turns: 33.3 % after 1, 100.0 % after 2, \
+                    100.0 % after 3; 0 turns without a valid call in the end";
+    assert!(output.contains(expected), "{output}");
+    let twice = metrics("twice");
+    assert_eq!(twice["right"]["value"], 1.0);
+    assert_eq!(twice["retries"]["mean_tries"]["value"], json!(5.0 / 3.0));
+    assert_eq!(twice["retries"]["after"][0]["call_exact"]["value"], 0.0);
+    assert_eq!(twice["retries"]["after"][1]["call_exact"]["value"], 1.0);
+    let predictions = parse_lines(&workplace.read("twice/predictions.jsonl"));
+    let tries = |line: usize| predictions[line]["failed_tries"].as_array().map(Vec::len);
+    assert_eq!([tries(0), tries(1), tries(2)], [Some(1), None, Some(1)]);
+    let feedback = predictions[2]["failed_tries"][0]["feedback"][0]
+        .as_str()
+        .unwrap();
+    assert!(
+        feedback.starts_with("error: unknown tool wether"),
+        "{feedback}"
+    );
+
+    let settings = settings();
+    let words = "eval config.toml --predictions twice/predictions.jsonl --output again";
+    let words = words.split(' ').chain(settings.iter().map(String::as_str));
+    workplace.run(words.collect::<Vec<_>>()).success();
+    // Without the setting, the longest series of tries is the limit.
+    let again = &metrics("again")["retries"]["after"];
+    assert_eq!(again.as_array().map(Vec::len), Some(2));
+    assert_eq!(again[1], twice["retries"]["after"][1]);
+}
+
+#[test]
+fn errors_of_arguments_and_groups_are_printed_and_compared() {
+    let workplace = workplace();
+    let tagged = |call: Value| format!("<tool_call>\n{call}\n</tool_call>");
+    let scored = |rome: &str, output: &str, more: &str| {
+        let saved = [
+            json!({"id": "chats.jsonl:1#1", "prediction": tagged(call("now", json!({})))}),
+            json!({"id": "chats.jsonl:1#4", "prediction": "It rains."}),
+            json!({"id": "chats.jsonl:2#1", "prediction": rome}),
+        ];
+        workplace.write("saved.jsonl", json_lines(&saved));
+        let words = format!("eval config.toml --predictions saved.jsonl --output {output} {more}");
+        let settings = settings();
+        let words = words
+            .split_whitespace()
+            .chain(settings.iter().map(String::as_str));
+        workplace.run(words.collect::<Vec<_>>())
+    };
+    let unknown = scored("", "none", "--by colour");
+    assert_eq!(unknown.status, Some(2));
+    let expected = "--by colour: the suite calls has the groups tool, n_calls, depth, file";
+    assert!(unknown.stderr.contains(expected), "{}", unknown.stderr);
+
+    let wrong = tagged(call(
+        "weather",
+        json!({"city": "Oslo", "place": {"days": 2}}),
+    ));
+    let output = scored(&wrong, "before", "--by tool --by n_calls").success();
+    for expected in [
+        "\n| tool | n | right %",
+        "\n| no call | 1 | 100.0",
+        "\n| n_calls | n |",
+    ] {
+        assert!(output.contains(expected), "{expected}: {output}");
+    }
+    let right = tagged(call("weather", json!({"city": "Rome", "days": 2})));
+    scored(&right, "after", "").success();
+    let before: Value = serde_json::from_str(&workplace.read("before/metrics.json")).unwrap();
+    let errors = &before["leaf_errors"];
+    // weather of the first turn is missing with its one argument; in the second turn, the city has
+    // another value, and the days are in an object that the tool does not have.
+    assert_eq!(errors["n_leaves"], 4);
+    let kinds = [
+        "missing",
+        "wrong_value",
+        "wrong_level",
+        "invented",
+        "malformed",
+    ];
+    let kinds = kinds.map(|kind| errors[kind].as_u64().unwrap());
+    assert_eq!(kinds, [1, 1, 1, 0, 0], "{errors}");
+    assert_eq!(errors["by_tool"][0]["tool"], "weather");
+    assert_eq!(errors["by_tool"][0]["n"], 3);
+    assert_eq!(errors["wrong_paths"][0]["path"], "weather.city");
+    assert_eq!(errors["wrong_paths"][0]["example"], "chats.jsonl:1#1");
+    assert_eq!(before["groups"]["tool"][0]["tool"], "weather");
+    assert_eq!(before["groups"]["tool"][0]["n"], 2);
+
+    let compared = workplace
+        .run("compare before after --by tool".split(' '))
+        .success();
+    for expected in [
+        "\n| metric | group | n | before | after |",
+        "| weather | 2 | 0.000 | 0.500 | +0.500",
+        "\n| leaf errors | before | after |",
+        "\n| reference leaves | 4 | 4 |",
+        "\n| missing | 1 (25.0 %) | 1 (25.0 %) |",
+        "\n| wrong_level | 1 (25.0 %) | 0 (0.0 %) |",
+    ] {
+        assert!(compared.contains(expected), "{expected}: {compared}");
+    }
+    let unknown = workplace.run("compare before after --by colour".split(' '));
+    assert_eq!(unknown.status, Some(2));
+    assert!(
+        unknown.stderr.contains("tool, n_calls, depth, file"),
+        "{}",
+        unknown.stderr
+    );
+}
+
+#[test]
+fn plan_and_inspect_count_the_functions_that_training_rows_also_have() {
+    let workplace = workplace();
+    let chats = workplace.read("chats.jsonl");
+    // The function has the same name, but another parameter.
+    let changed = chats
+        .replace("\"days\":{", "\"hours\":{")
+        .replace("\"days\":2", "\"hours\":2");
+    assert_ne!(changed, chats);
+    workplace.write("chats.jsonl", changed);
+    let settings = settings();
+    let settings = || settings.iter().map(String::as_str);
+    let expected = "functions: 1 of the 2 in evaluation rows (50.0 %) also occur in training rows, \
+                    with the same parameters; 1 more only share a name";
+    let plan = workplace.run(["plan", "config.toml"].into_iter().chain(settings()));
+    assert!(plan.stdout.contains(expected), "{}", plan.stdout);
+    let words = ["inspect", "config.toml", "--rows", "1"];
+    let inspect = workplace.run(words.into_iter().chain(settings()));
+    assert!(inspect.stderr.contains(expected), "{}", inspect.stderr);
 }

@@ -326,6 +326,54 @@ fn a_judge_decides_success_and_its_replies_are_saved() {
 }
 
 #[test]
+fn people_decide_success_in_place_of_a_judge() {
+    let workplace = workplace();
+    workplace.write("saved.jsonl", saved_outcomes());
+    let server = TestServer::start(|_, _| Response::json(500, &json!({})));
+    workplace.write("judged.toml", judge(&server, ""));
+    let eval = |verdicts: &str, output: &str| {
+        workplace.write("verdicts.jsonl", verdicts);
+        let eval = format!(
+            "eval judged.toml --suite restbench --predictions saved.jsonl --verdicts \
+             verdicts.jsonl --output {output}"
+        );
+        workplace.run(eval.split(' '))
+    };
+    let first = "{\"id\": \"queries[0]\", \"solved\": true}\n";
+    let both = format!("{{\"id\": \"queries[1]\", \"solved\": false}}\n{first}");
+    let output = eval(&both, "out").success();
+    assert!(
+        output.contains("2 verdicts of people: verdicts.jsonl"),
+        "{output}"
+    );
+    let report = metrics(&workplace, "out");
+    assert_eq!(report["restbench"]["sr"]["value"], 0.5);
+    // Of the solved query, which makes one call as its reference.
+    assert_eq!(report["restbench"]["delta_len"]["value"], 0.0);
+    assert_eq!(report["n_verdicts_of_people"], 2);
+    assert_eq!(server.received().len(), 0, "the judge is not asked");
+    for (verdicts, expected) in [
+        (
+            first.to_owned(),
+            "1 of 2 predictions have no verdict: \"queries[1]\"",
+        ),
+        (
+            first.repeat(2),
+            "verdicts.jsonl:2: duplicate id \"queries[0]\"",
+        ),
+    ] {
+        let refused = eval(&verdicts, "refused");
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let other = "eval judged.toml --suite retrieval --predictions saved.jsonl --verdicts v.jsonl";
+    let refused = workplace.run(other.split(' '));
+    assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+    let expected = "it applies to goat, toolqa, restbench, apibank";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+}
+
+#[test]
 fn a_failing_judge_loses_no_outcome() {
     let workplace = workplace();
     for (name, reply, expected) in [

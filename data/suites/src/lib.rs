@@ -20,9 +20,12 @@ mod documents;
 mod encoder;
 mod finish;
 pub mod goat;
+mod grouping;
 #[cfg(test)]
 mod guide;
 mod intervals;
+pub mod leaf_errors;
+mod leaves;
 mod llm_judge;
 mod markdown;
 mod named_metrics;
@@ -43,6 +46,10 @@ pub(crate) use calls::without_reasoning;
 pub use ceiling::{Ceiling, ceilings};
 pub use encoder::{Embeddings, EncoderError, HashEncoder, SentenceEncoder};
 pub use finish::is_cut;
+pub use grouping::{
+    GroupKey, GroupMeans, MAX_SHOWN_GROUPS, UnknownGroupKey, groups_as_json, groups_table,
+    sort_groups,
+};
 pub use intervals::few_samples;
 pub use llm_judge::{
     JudgeError, JudgeOptions, JudgeVerdict, JudgedItem, judge_samples, n_unanswered, n_unparsed,

@@ -14,6 +14,7 @@ use tooltune_rows::statistics::{FileStatistics, TokenCount};
 
 use super::SUITES;
 use super::bootstrap::indicator;
+use super::grouping::GroupKey;
 use super::operations::Operation;
 use super::paired::SampleScore;
 
@@ -41,6 +42,8 @@ pub struct SuiteInfo {
     pub lower_is_better: &'static [&'static str],
     /// The metric that selects checkpoints by default.
     pub default_metric: &'static str,
+    /// Whether a judge or people can rate its answers.
+    pub is_judged: bool,
     /// Its requirements on the config.
     pub needs: SuiteNeeds,
     /// The operations of `tooltune score` that compute its metrics.
@@ -120,6 +123,7 @@ impl SuiteInfo {
         flat_metrics: &[],
         lower_is_better: &[],
         default_metric: "",
+        is_judged: false,
         needs: SuiteNeeds::GENERATOR,
         operations: &[],
         prompts: &[],
@@ -313,6 +317,8 @@ pub struct SampleScores {
     pub kinds: &'static [&'static str],
     /// The scores, in table order.
     pub measures: &'static [SampleMeasure],
+    /// The properties by which the samples can be grouped.
+    pub groups: &'static [GroupKey],
 }
 
 /// The fields of a line of `predictions.jsonl`, as names joined by dots.

@@ -358,6 +358,14 @@ pub struct EvalArgs {
     /// confidence intervals, use `tooltune compare`.
     #[arg(long)]
     pub compare: Option<PathBuf>,
+    /// Also print the metrics of groups of samples, such as tool, n_calls, depth or file; may be
+    /// repeated. An unknown key lists the keys of the suite.
+    #[arg(long, value_name = "KEY", conflicts_with = "loss_only")]
+    pub by: Vec<String>,
+    /// Use people's verdicts in place of a judge: JSON Lines with {"id", "solved"}, one line per
+    /// query. For the suites goat, restbench, apibank and toolqa.
+    #[arg(long, value_name = "FILE", requires = "predictions")]
+    pub verdicts: Option<PathBuf>,
 }
 
 /// `tooltune generate runs/sft --max-samples 5`, or
@@ -524,6 +532,9 @@ pub struct CompareArgs {
     /// Number of samples to list per score, both improved and worse [default: 10]
     #[arg(long)]
     pub show: Option<usize>,
+    /// Also compare the groups of samples with this property, such as tool, n_calls, depth or file.
+    #[arg(long, value_name = "KEY")]
+    pub by: Option<String>,
 }
 
 /// `tooltune report runs/quickstart`
@@ -539,6 +550,10 @@ pub struct ReportArgs {
     /// HTML file to write [default: report.html in the first run directory]
     #[arg(long)]
     pub output: Option<PathBuf>,
+    /// Add tables of the groups of samples with this property, such as tool, n_calls, depth or file;
+    /// may be repeated. Suites without it have no such table.
+    #[arg(long, value_name = "KEY")]
+    pub by: Vec<String>,
 }
 
 /// `tooltune doctor configs/quickstart.toml`

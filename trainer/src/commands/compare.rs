@@ -9,7 +9,11 @@ use tooltune_apis::JsonLines;
 use tooltune_checkpoints::CheckpointError;
 use tooltune_disk::regular_file;
 use tooltune_report::compare_runs;
-use tooltune_suites::{PairedError, PairedOptions, SampleScore, SampleScores, compare_pairs};
+use tooltune_suites::leaf_errors::LeafErrors;
+use tooltune_suites::{
+    PairedComparison, PairedError, PairedOptions, SampleMeasure, SampleScore, SampleScores,
+    compare_pairs,
+};
 
 use super::report::{METRIC_FACTS, RunFiles, names};
 use super::target::{is_run, run_folder};
@@ -20,8 +24,11 @@ use crate::config::budgets::RUN_FILE_BYTES;
 use crate::error::Error;
 use crate::eval::origin::EvaluationOrigin;
 use crate::eval::report_files::{METRICS_FILE, PREDICTIONS_FILE as PREDICTIONS};
+use leaf_errors::LeafCounts;
 use table::Table;
 
+mod groups;
+mod leaf_errors;
 mod table;
 
 /// Default number of samples listed for each score.
@@ -35,6 +42,10 @@ struct Samples {
     ids: BTreeSet<String>,
     /// Scores by measure key, for the samples that have a score.
     scores: BTreeMap<&'static str, Vec<SampleScore>>,
+    /// The samples of each group of `--by`.
+    groups: BTreeMap<String, BTreeSet<String>>,
+    /// The leaf errors of each sample that has them, with the number of its reference leaves.
+    leaf_errors: BTreeMap<String, LeafCounts>,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
@@ -62,18 +73,18 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
 
 /// Prints the settings that differ between runs, and the results of the runs.
 fn print_runs(args: &CompareArgs) -> Result<(), Error> {
-    if args.show.is_some() {
-        return Err(Error::Usage(
-            "--show only applies to evaluations, whose samples are paired; runs are compared by \
+    let sample_option = [("--show", args.show.is_some()), ("--by", args.by.is_some())];
+    if let Some((option, _)) = sample_option.iter().find(|(_, is_set)| *is_set) {
+        return Err(Error::Usage(format!(
+            "{option} only applies to evaluations, whose samples are paired; runs are compared by \
              metrics"
-                .to_owned(),
-        ));
+        )));
     }
     let folders = args.targets.iter().map(|target| run_folder(target));
     let folders = folders.collect::<Result<Vec<_>, Error>>()?;
     let mut runs = Vec::with_capacity(folders.len());
     for (folder, name) in folders.iter().zip(names(&folders)) {
-        let mut run = RunFiles::read(folder, name, &[])?.run;
+        let mut run = RunFiles::read(folder, name, &[], &[])?.run;
         if let Some(suite) = args.suite {
             run.suites.retain(|result| result.suite == suite.as_str());
             run.evaluations
@@ -94,7 +105,7 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
     let files = files.collect::<Result<Vec<_>, Error>>()?;
     let mut all = Vec::with_capacity(files.len());
     for (file, name) in files.iter().zip(names(&args.targets)) {
-        let samples_read = samples(file, name)?;
+        let samples_read = samples(file, name, args.by.as_deref())?;
         let suite_name = samples_read
             .format
             .suite()
@@ -116,41 +127,13 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
         check_samples((path, before), (other, after))?;
     }
     let afters: Vec<&Samples> = others.iter().map(|(after, _)| *after).collect();
-    let mut table = Table::new(before.format, afters.len() > 1);
+    let mut table = Table::new(before.format, (afters.len() > 1).then_some("evaluation"));
     for measure in before.format.measures {
         for after in &afters {
             let what = table.metric_label(measure, &after.name);
-            let both = before
-                .scores
-                .get(measure.key)
-                .zip(after.scores.get(measure.key));
-            let Some((before, after_scores)) = both else {
-                continue;
-            };
-            let (before, after_scores) = common_samples(before, after_scores);
-            if before.is_empty() {
-                eprint_line(&format!(
-                    "{what}: no sample has this score in both evaluations"
-                ))?;
-                continue;
+            if let Some((both, comparison)) = compared(measure, before, after, None, &what)? {
+                table.add(measure, &after.name, both, comparison);
             }
-            let comparison = match compare_pairs(&before, &after_scores, PairedOptions::default()) {
-                Ok(found) => found,
-                // Neither evaluation measured this metric.
-                Err(PairedError::NothingCounts { .. })
-                    if have_no_weight(&before, &after_scores) =>
-                {
-                    continue;
-                }
-                Err(PairedError::NothingCounts { set }) => {
-                    eprint_line(&format!(
-                        "{what}: every sample of the {set} evaluation has weight 0"
-                    ))?;
-                    continue;
-                }
-                Err(error) => return Err(Error::Usage(format!("{what}: {error}"))),
-            };
-            table.add(measure, &after.name, [before, after_scores], comparison);
         }
     }
     if table.is_empty() {
@@ -163,11 +146,64 @@ fn print_evaluations(args: &CompareArgs) -> Result<(), Error> {
         )));
     }
     let mut text = table.text(args.show.unwrap_or(N_SHOWN));
+    if args.by.is_some() {
+        text.push_str(&format!("\n\n{}", groups::groups_text(before, &afters)?));
+    }
+    if let Some(kinds) = leaf_errors::kinds_text(before, &afters) {
+        text.push_str(&format!("\n\n{kinds}"));
+    }
     let origins = origins(&all, &args.targets)?;
     if !origins.is_empty() {
         text.push_str(&format!("\n\n{}", origins.join("\n")));
     }
     say(&text)
+}
+
+/// The scores of two evaluations, and their comparison.
+type Compared = ([Vec<SampleScore>; 2], PairedComparison);
+
+/// Compares a score of two evaluations over the samples of `group`, or over all samples. `None` if
+/// there is nothing to compare; a reason that concerns only this score is printed, except for
+/// groups.
+fn compared(
+    measure: &SampleMeasure,
+    before: &Samples,
+    after: &Samples,
+    group: Option<&BTreeSet<String>>,
+    what: &str,
+) -> Result<Option<Compared>, Error> {
+    let both = before
+        .scores
+        .get(measure.key)
+        .zip(after.scores.get(measure.key));
+    let Some((before, after_scores)) = both else {
+        return Ok(None);
+    };
+    let (mut before, mut after_scores) = common_samples(before, after_scores);
+    if let Some(group) = group {
+        before.retain(|score| group.contains(&score.id));
+        after_scores.retain(|score| group.contains(&score.id));
+    }
+    let explain = |reason: String| match group {
+        Some(_) => Ok(()),
+        None => eprint_line(&format!("{what}: {reason}")),
+    };
+    if before.is_empty() {
+        explain("no sample has this score in both evaluations".to_owned())?;
+        return Ok(None);
+    }
+    match compare_pairs(&before, &after_scores, PairedOptions::default()) {
+        Ok(comparison) => Ok(Some(([before, after_scores], comparison))),
+        // Neither evaluation measured this metric.
+        Err(PairedError::NothingCounts { .. }) if have_no_weight(&before, &after_scores) => {
+            Ok(None)
+        }
+        Err(PairedError::NothingCounts { set }) => {
+            explain(format!("every sample of the {set} evaluation has weight 0"))?;
+            Ok(None)
+        }
+        Err(error) => Err(Error::Usage(format!("{what}: {error}"))),
+    }
 }
 
 /// Whether all samples of both evaluations have weight 0.
@@ -291,7 +327,7 @@ fn common_samples(
 }
 
 /// Reads the samples of a file whose lines are all of one suite.
-fn samples(path: &Path, name: String) -> Result<Samples, Error> {
+fn samples(path: &Path, name: String, by: Option<&str>) -> Result<Samples, Error> {
     let mut read: Option<Samples> = None;
     for line in JsonLines::open(path)? {
         let (location, line) = line?;
@@ -311,6 +347,8 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
             format,
             ids: BTreeSet::new(),
             scores: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            leaf_errors: BTreeMap::new(),
         });
         if samples.format.of != format.of {
             return Err(Error::Usage(format!(
@@ -322,6 +360,20 @@ fn samples(path: &Path, name: String) -> Result<Samples, Error> {
             return Err(Error::Usage(format!(
                 "{location}: duplicate id {id:?}; keep one line per sample"
             )));
+        }
+        if let Some(key) = by {
+            let key = format.group_key(key);
+            let key = key.map_err(|error| Error::Usage(error.to_string()))?;
+            for group in key.groups_of(&line) {
+                samples
+                    .groups
+                    .entry(group)
+                    .or_default()
+                    .insert(id.to_owned());
+            }
+        }
+        if let Some(counts) = LeafErrors::counts_in(&line) {
+            samples.leaf_errors.insert(id.to_owned(), counts);
         }
         for measure in format.measures {
             if let Some(score) = measure.score(id, &line) {

@@ -5,14 +5,14 @@ mod measured_loss;
 use std::path::Path;
 
 use burn::tensor::Device;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tooltune_apis::read_text;
 use tooltune_checkpoints::digest::{sha256_bytes, sha256_file};
 use tooltune_disk::atomic::{FolderLock, write_atomic};
-use tooltune_endpoint::EndpointOptions;
 use tooltune_suites::few_samples;
 
 mod origin;
+mod server;
 
 use super::{DeviceOption, eprint_line, say, with_interruptible_progress, with_progress};
 use crate::base_model::BaseModel;
@@ -23,14 +23,13 @@ use crate::encoder::MiniLmEncoder;
 use crate::encoder::documents::load_untrained_retriever;
 use crate::error::Error;
 use crate::eval::endings::Endings;
-use crate::eval::endpoint_generator::{EndpointGenerator, OPTION_NAMES};
 use crate::eval::generate::GenerationOptions;
 use crate::eval::generator::{GenerationRequest, Generator, LocalGenerator};
+use crate::eval::groups;
 use crate::eval::in_loop::prepared_rows;
 use crate::eval::journal::{self, JOURNAL_FILE, Journal};
 use crate::eval::report_files::{
-    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, json_value,
-    with_fields,
+    EVALUATION_FILES, LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE, json_lines, with_fields,
 };
 use crate::eval::suites::{
     self, EvalContext, Files, Purpose, Retriever, SavedMetrics, SuiteContext, SuiteResult, THIS_RUN,
@@ -45,6 +44,15 @@ pub(super) fn run(args: &EvalArgs, device_option: &DeviceOption) -> Result<(), E
     let mut config = args.target.config_for(args.suite)?;
     config.device = device_option.name(config.device)?;
     let suite = selected_suite(args, &config);
+    match (suite, args.by.first()) {
+        (Some(suite), _) => groups::check_keys(suite.info(), &args.by)?,
+        (None, Some(key)) => {
+            return Err(Error::Usage(format!(
+                "--by {key} groups the samples of a suite: name it with --suite"
+            )));
+        }
+        (None, None) => {}
+    }
     if args.compare.is_some() {
         suites::change_of(suite.unwrap_or(Suite::first()))?;
     }
@@ -207,6 +215,9 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
             job.suite
         )));
     }
+    if args.verdicts.is_some() {
+        suites::verdicts::check_suite(job.suite)?;
+    }
     let device = device_option.open(config.device)?;
     if has_no_completions(job) {
         journal(job, config, &[])?;
@@ -220,6 +231,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
         },
         data: &args.target.data,
         rows: None,
+        verdicts: args.verdicts.as_deref(),
     };
     let suite = suites::open(job.suite, suite_context)?;
     let shows = if suite.remarks_are_results() {
@@ -282,6 +294,7 @@ fn evaluate(job: &Job<'_>, config: &Config, device_option: &DeviceOption) -> Res
             .insert(LOSSES_FILE.to_owned(), json_lines(&loss.lines)?);
         result.notes.insert(0, loss.line());
     }
+    groups::add_groups(&mut result, job.suite.info(), &args.by)?;
     if args.output.is_some()
         && let Some(metrics) = result.files.get_mut(METRICS_FILE)
     {
@@ -476,7 +489,7 @@ fn with_completions<R>(
     let outcome = with_interruptible_progress(|watch| match &args.endpoint {
         Some(url) => {
             args.target.model.check_used(config, &[])?;
-            let server = endpoint(args, config, url)?;
+            let server = server::endpoint(args, config, url)?;
             // With a server, no model is loaded, so signals are handled from the first request on.
             let _interrupt = Interrupt::begin();
             let outcome = work(Generator::Endpoint(&server), watch);
@@ -507,86 +520,4 @@ fn with_completions<R>(
         eprint_line(&line)?;
     }
     outcome
-}
-
-fn endpoint(args: &EvalArgs, config: &Config, url: &str) -> Result<EndpointGenerator, Error> {
-    let model = args.endpoint_model.clone().ok_or_else(|| {
-        Error::Usage("--endpoint needs --endpoint-model, the model name on the server".to_string())
-    })?;
-    let sampling = config.eval.sampling();
-    if let Some(top_k) = sampling.top_k.filter(|_| sampling.temperature > 0.0) {
-        eprint_line(&format!(
-            "eval.top_k = {top_k} is sent as \"top_k\", which is not part of OpenAI's API: vLLM, \
-             SGLang and llama.cpp accept it; remove eval.top_k for a server that rejects or \
-             ignores it"
-        ))?;
-    }
-    let options = EndpointOptions {
-        api_key_env: args.api_key_env.clone(),
-        names: OPTION_NAMES,
-        ..EndpointOptions::new(url, model)
-    };
-    EndpointGenerator::open(
-        &options,
-        args.concurrency,
-        GenerationOptions::from_config(config, &[]),
-        extra_body(args, config)?,
-    )
-}
-
-/// Extra fields of every request: the fields from the command line, and the chat template variables
-/// under the field name that vLLM and SGLang use.
-fn extra_body(args: &EvalArgs, config: &Config) -> Result<Map<String, Value>, Error> {
-    const FIELD: &str = "chat_template_kwargs";
-    let mut body = args.extra_body.clone().unwrap_or_default();
-    if let Some((field, setting)) = sent_by_settings(config)
-        .into_iter()
-        .find(|(field, _)| body.contains_key(*field))
-    {
-        return Err(Error::Usage(format!(
-            "--extra-body sets {field}, but {setting} also sets it; keep only one of them"
-        )));
-    }
-    if config.data.chat_template_kwargs.0.is_empty() {
-        return Ok(body);
-    }
-    let mut kwargs = config.data.chat_template_kwargs.0.clone();
-    match body.remove(FIELD) {
-        None => {}
-        Some(Value::Object(typed)) => {
-            for (name, value) in typed {
-                if kwargs.get(&name).is_some_and(|known| *known != value) {
-                    return Err(Error::Usage(format!(
-                        "--extra-body sets {FIELD}.{name} to {value}, but data.{FIELD} sets it to \
-                         {}; keep only one of them",
-                        kwargs[&name]
-                    )));
-                }
-                kwargs.insert(name, value);
-            }
-        }
-        Some(other) => {
-            return Err(Error::Usage(format!(
-                "--extra-body sets {FIELD} to {other}; set it to a JSON object"
-            )));
-        }
-    }
-    body.insert(FIELD.to_owned(), Value::Object(kwargs));
-    Ok(body)
-}
-
-/// Request fields that settings control, each with its setting.
-fn sent_by_settings(config: &Config) -> Vec<(&'static str, &'static str)> {
-    let eval = &config.eval;
-    let is_sampled = eval.temperature > 0.0;
-    [
-        ("response_format", "eval.constrained", eval.constrained),
-        ("seed", "train.seed", is_sampled),
-        ("stop", "eval.stop_strings", !eval.stop_strings.is_empty()),
-        ("top_k", "eval.top_k", is_sampled && eval.top_k.is_some()),
-        ("top_p", "eval.top_p", is_sampled),
-    ]
-    .into_iter()
-    .filter_map(|(field, setting, is_sent)| is_sent.then_some((field, setting)))
-    .collect()
 }

@@ -22,7 +22,7 @@ use crate::config::{Config, DataFormat};
 use crate::error::Error;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::run_files;
-use crate::rows::{ReadingReport, RowFiles, note_lines, with_rows};
+use crate::rows::{ReadingReport, RowFiles, SharedFunctions, note_lines, with_rows};
 use crate::settings;
 
 /// Default number of rows to show.
@@ -94,7 +94,13 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
             "--row {row}: no such row in data.train; give a line number or FILE:LINE, which can \
              also name a row of data.eval"
         ))),
-        _ => run_plan_checks(loaded, &device),
+        _ => {
+            run_plan_checks(loaded, &device)?;
+            match SharedFunctions::read(&config, &device)? {
+                Some(shared) => eprint_line(&shared.line()),
+                None => Ok(()),
+            }
+        }
     }
 }
 

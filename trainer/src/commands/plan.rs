@@ -31,6 +31,7 @@ use crate::plan::{
 use crate::process::available_memory_bytes;
 use crate::recipes::preparation::prepare_run;
 use crate::recipes::{retriever, run_files};
+use crate::rows::SharedFunctions;
 use crate::settings;
 
 pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
@@ -64,6 +65,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
         probe: probe.as_ref(),
         device: &device,
     });
+    let shared_functions = SharedFunctions::read(&config, &device)?;
     match args.format {
         OutputFormat::Text => {
             let mut rows = PlanTable::new();
@@ -77,6 +79,9 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
             }
             rows.print(&config, resume_step)?;
             report_rows(&config, &preparation)?;
+            if let Some(shared) = shared_functions {
+                say(&shared.line())?;
+            }
             if let Some(retriever) = &preparation.retriever {
                 say_remarks(retriever)?;
             }
@@ -98,6 +103,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
             answer["learning_rate_warnings"] = json!(learning_rate_lines(&config, &preparation));
             answer["unusual"] = json!(unusual_lines(&config));
             answer["refused_exports"] = json!(refusals(&config, &preparation.training.base)?);
+            answer["shared_functions"] = json!(shared_functions);
             answer["device"] = json!(device_text(&config, &device));
             answer["ranks"] = json!(ranks);
             answer["time"] = json!(pace.map(|pace| json!({

@@ -16,7 +16,7 @@ use tooltune_report::{
     BestCheckpoint, MetricFacts, PreviewRow, ReportRun, SampleView, SuiteResult, render,
 };
 use tooltune_rows::text::{Row, inspect_row};
-use tooltune_suites::{greater_is_better, plain_metric_name};
+use tooltune_suites::{greater_is_better, leaf_errors, plain_metric_name};
 
 use super::target::run_folder;
 use super::{DeviceOption, eprint_line, print_line};
@@ -25,6 +25,7 @@ use crate::cli::ReportArgs;
 use crate::config::budgets::RUN_FILE_BYTES;
 use crate::config::{Config, LoadedConfig, Suite, flat};
 use crate::error::Error;
+use crate::eval::groups::SharedKeys;
 use crate::recipes::run_lock::{BASE_MODEL, PROMPTS, RunLock, Used};
 use crate::rows::{ReadingReport, RowFiles, eval_rows, with_rows};
 use crate::settings;
@@ -54,7 +55,7 @@ pub(super) fn run(args: &ReportArgs, device_option: &DeviceOption) -> Result<(),
     let folders = folders.collect::<Result<Vec<_>, Error>>()?;
     let mut runs = Vec::with_capacity(folders.len());
     for (folder, name) in folders.iter().zip(names(&folders)) {
-        let run_files = RunFiles::read(folder, name, &args.eval)?;
+        let run_files = RunFiles::read(folder, name, &args.eval, &args.by)?;
         runs.push(run_files.with_rows(device_option)?);
     }
     for (run, folder) in runs.iter().zip(&folders) {
@@ -120,13 +121,26 @@ pub(super) struct RunFiles {
 }
 
 impl RunFiles {
-    /// Reads a run's folder, and the evaluations in its `eval` folder and in `further`.
+    /// Reads a run's folder, and the evaluations in its `eval` folder and in `further`. Samples are
+    /// grouped by the keys of `by`.
     ///
     /// # Errors
     ///
-    /// The folder is not a run, or a file cannot be read.
-    pub(super) fn read(folder: &Path, name: String, further: &[PathBuf]) -> Result<Self, Error> {
-        let Evaluated { evaluations, texts } = evaluations(folder, further)?;
+    /// The folder is not a run, a file cannot be read, or no suite has a key.
+    pub(super) fn read(
+        folder: &Path,
+        name: String,
+        further: &[PathBuf],
+        by: &[String],
+    ) -> Result<Self, Error> {
+        let mut keys = SharedKeys::new(by);
+        let Evaluated {
+            mut evaluations,
+            texts,
+        } = evaluations(folder, further)?;
+        for evaluation in &mut evaluations {
+            evaluation.add_groups(&mut keys);
+        }
         let resolved = folder.join("config.resolved.toml");
         let config = LoadedConfig::load(&resolved, &[])?.config;
         let run_dir = RunDir::open_to_read(folder)?;
@@ -147,7 +161,7 @@ impl RunFiles {
                     value: best.value?,
                 })
             }),
-            suites: suites(&checkpoints, best_step, &metrics)?,
+            suites: suites(&checkpoints, best_step, &metrics, &mut keys)?,
             evaluations: evaluations.iter().flat_map(Evaluation::results).collect(),
             origins: evaluations.iter().map(Evaluation::origin).collect(),
             is_retriever_only: config.model.is_none(),
@@ -158,6 +172,7 @@ impl RunFiles {
             lock_json: text(&folder.join("run.lock.json"))?,
             ..ReportRun::default()
         };
+        keys.check()?;
         Ok(Self {
             folder: folder.to_owned(),
             shown_checkpoint: shown.cloned(),
@@ -274,9 +289,10 @@ fn suites(
     checkpoints: &[Checkpoint],
     best: Option<u64>,
     metrics: &[Value],
+    keys: &mut SharedKeys<'_>,
 ) -> Result<Vec<SuiteResult>, Error> {
     let mut results = Vec::new();
-    for suite in Suite::words() {
+    for (info, suite) in Suite::all().map(|suite| (suite.info(), suite.as_str())) {
         let mut suite_results = Vec::new();
         for checkpoint in checkpoints {
             let path = checkpoint.path.join(format!("eval.{suite}.metrics.json"));
@@ -285,12 +301,17 @@ fn suites(
             }
             let metrics = tooltune_json::from_slice(text(&path)?.as_bytes());
             let metrics: Value = metrics.map_err(CheckpointError::json(&path))?;
+            // Reports of agent suites nest the table under the suite's name.
+            let mut metrics = unnest_suite(suite, metrics);
+            if let Some(metrics) = metrics.as_object_mut().filter(|_| keys.is_any()) {
+                let path = predictions_path(checkpoint, suite);
+                keys.add_groups(metrics, info, &lines(&path)?);
+            }
             suite_results.push(SuiteResult {
                 suite: suite.to_owned(),
                 label: label(checkpoint.step, best),
                 step: Some(checkpoint.step),
-                // Reports of agent suites nest the table under the suite's name.
-                metrics: unnest_suite(suite, metrics),
+                metrics,
             });
         }
         if suite_results.iter().all(|result| result.step != Some(0)) {
@@ -309,14 +330,20 @@ fn suites(
     Ok(results)
 }
 
-/// The metrics of one suite, including the scores of the references.
+fn predictions_path(checkpoint: &Checkpoint, suite: &str) -> PathBuf {
+    let name = format!("eval.{suite}.predictions.jsonl");
+    checkpoint.path.join(name)
+}
+
+/// The metrics of one suite, including the scores of the references and the errors of leaves.
 fn unnest_suite(suite: &str, metrics: Value) -> Value {
-    const CEILINGS: &str = "ceilings";
     let Some(mut own) = metrics.get(suite).cloned() else {
         return metrics;
     };
-    if let (Some(own), Some(ceilings)) = (own.as_object_mut(), metrics.get(CEILINGS)) {
-        own.insert(CEILINGS.to_owned(), ceilings.clone());
+    for shared in ["ceilings", leaf_errors::FIELD] {
+        if let (Some(own), Some(value)) = (own.as_object_mut(), metrics.get(shared)) {
+            own.insert(shared.to_owned(), value.clone());
+        }
     }
     own
 }
@@ -399,9 +426,7 @@ fn samples(
 ) -> Result<Vec<SampleView>, Error> {
     let mut samples = Vec::new();
     for suite in Suite::all() {
-        let path = checkpoint
-            .path
-            .join(format!("eval.{suite}.predictions.jsonl"));
+        let path = predictions_path(checkpoint, suite.as_str());
         let source = LineSource {
             suite: suite.info(),
             result,

@@ -59,6 +59,18 @@ impl SampleFiles {
         }
     }
 
+    /// The file of a sample, if there are several files.
+    pub fn file_of(&self, sample: usize) -> Option<&str> {
+        let mut end = 0;
+        let holds = |file: &&SampleFile| {
+            end += file.n;
+            sample < end
+        };
+        let file = self.files.iter().find(holds);
+        file.filter(|_| self.files.len() > 1)
+            .map(|file| file.name.as_str())
+    }
+
     /// Computes the metrics of each file and their means; `None` for fewer than two files.
     ///
     /// `measure` returns the metrics of a range of samples in the order of `names`, with `None` for
@@ -231,6 +243,9 @@ mod tests {
         let by_file = measure_by_file(&files, &[1.0, 0.0, 0.0, 0.5]).expect("two files");
         let json = serde_json::to_value(&by_file).expect("JSON");
         assert_eq!(json["by_file"][0]["file"], "a.jsonl");
+        let file_names = [0, 1, 3, 4].map(|sample| files.file_of(sample));
+        let expected = [Some("a.jsonl"), Some("b.jsonl"), Some("b.jsonl"), None];
+        assert_eq!(file_names, expected);
         assert_eq!(json["by_file"][1]["n"], 3);
         let second = json["by_file"][1]["score"]["value"].as_f64();
         assert!(second.is_some_and(|value| (value - 0.5 / 3.0).abs() < 1e-12));
@@ -250,6 +265,7 @@ mod tests {
         files.add(Path::new("a"), 2);
         files.add(Path::new("a"), 1);
         assert_eq!(measure_by_file(&files, &[1.0; 3]), None);
+        assert_eq!(files.file_of(0), None);
         files.add(Path::new("b"), 2);
         files.truncate(3);
         let by_file = measure_by_file(&files, &[1.0; 3]).expect("two files");

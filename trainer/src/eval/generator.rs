@@ -165,6 +165,14 @@ impl Completion {
         is_cut(&self.finish_reason) || self.error.is_some()
     }
 
+    /// The finish reason; `error` if a server did not answer.
+    pub fn end_reason(&self) -> &str {
+        match &self.error {
+            Some(_) => "error",
+            None => &self.finish_reason,
+        }
+    }
+
     /// The text to score; empty if the completion was cut off.
     pub fn whole_text(&self) -> &str {
         if self.is_cut() { "" } else { &self.text }

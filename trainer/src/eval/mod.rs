@@ -6,6 +6,7 @@ pub mod endings;
 pub mod endpoint_generator;
 pub mod generate;
 pub mod generator;
+pub mod groups;
 pub mod held;
 pub mod in_loop;
 pub mod journal;

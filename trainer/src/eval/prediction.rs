@@ -33,6 +33,40 @@ pub struct Prediction {
     /// See [`Completion::rewritten`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewritten>,
+    /// Earlier completions that were rejected, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_tries: Vec<FailedTry>,
+}
+
+/// A rejected completion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailedTry {
+    /// Text of the completion.
+    pub prediction: String,
+    /// See [`Completion::finish_reason`].
+    #[serde(default)]
+    pub finish_reason: String,
+    /// Number of tokens.
+    #[serde(default)]
+    pub n_tokens: usize,
+    /// See [`Completion::tool_calls`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Value>,
+    /// The messages after the completion.
+    pub feedback: Vec<String>,
+}
+
+impl FailedTry {
+    /// A completion that was rejected with these messages.
+    pub fn new(completion: Completion, feedback: Vec<String>) -> Self {
+        Self {
+            prediction: completion.text,
+            finish_reason: completion.finish_reason,
+            n_tokens: completion.n_tokens,
+            tool_calls: completion.tool_calls,
+            feedback,
+        }
+    }
 }
 
 /// A completion with its scores; a line of `predictions.jsonl`.
@@ -61,6 +95,7 @@ impl Prediction {
             error: completion.error,
             tool_calls: completion.tool_calls,
             rewritten: completion.rewritten,
+            failed_tries: Vec::new(),
         }
     }
 }
@@ -83,6 +118,14 @@ impl Prediction {
     /// Whether the completion was cut off or a server did not answer. It is then scored as wrong.
     pub fn is_cut(&self) -> bool {
         is_cut(&self.finish_reason) || self.error.is_some()
+    }
+
+    /// The finish reason; `error` if a server did not answer.
+    pub fn end_reason(&self) -> &str {
+        match &self.error {
+            Some(_) => "error",
+            None => &self.finish_reason,
+        }
     }
 
     /// The text to score; empty if the completion was cut off.

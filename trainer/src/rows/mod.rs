@@ -5,6 +5,7 @@
 //! with flattened schemas if the config requests it.
 
 mod files;
+mod functions;
 mod learned;
 mod system;
 
@@ -21,6 +22,7 @@ use tooltune_rows::text;
 use tooltune_rows::text::{Columns, DataError, Row, RowNotes, RowParser, RowReader};
 
 pub use self::files::RowFiles;
+pub use self::functions::SharedFunctions;
 pub use self::learned::{SettingFiles, refuse_training_files};
 pub use self::system::missing_system;
 

@@ -43,9 +43,12 @@
 
 mod answer;
 mod item;
+mod leaf_errors;
 mod operations;
 mod pairing;
 mod read;
+mod rejection;
+mod retries;
 mod same;
 mod score;
 mod suite;
@@ -60,6 +63,8 @@ pub use answer::{AnswerEnd, CallsAnswer, WrittenCall};
 pub use item::{CallsItem, SkippedTurns, TurnSelection, WhichTurns, calls_items};
 pub(crate) use read::without_reasoning;
 pub use read::{CallDialect, MAX_CALLS, MAX_TEXT_BYTES, read_calls};
+pub use rejection::CallRejection;
+pub use retries::RetrySummary;
 pub use score::{CallScore, CallsScorer, Fault, Rule, TurnScore, score_turn};
 pub use suite::SUITE;
 pub use summary::{CallGroup, CallsMetrics, CallsSummary, TurnGroup, calls_table};

@@ -151,9 +151,9 @@ struct Difference<'c> {
 }
 
 /// An expected call and the predicted call paired with it.
-struct Pair<'c> {
-    gold: usize,
-    made: usize,
+pub(super) struct Pair<'c> {
+    pub(super) gold: usize,
+    pub(super) made: usize,
     comparison: Comparison<'c>,
 }
 
@@ -244,7 +244,7 @@ impl CallsScorer {
     }
 
     /// Checks whether a call is valid for its tool.
-    fn check(&mut self, call: &WrittenCall, tools: &ToolSet) -> Check {
+    pub(super) fn check(&mut self, call: &WrittenCall, tools: &ToolSet) -> Check {
         let mut check = Check::default();
         let Some(tool) = tools.find_tool(&call.name) else {
             if tools.is_unknown(&call.name) {
@@ -306,12 +306,12 @@ impl CallsScorer {
 
 /// Result of checking a call against its tool.
 #[derive(Default)]
-struct Check {
-    is_valid: bool,
+pub(super) struct Check {
+    pub(super) is_valid: bool,
     is_unchecked: bool,
     /// Missing or undeclared arguments, which the comparison with an expected call also reports.
-    names: Vec<Fault>,
-    faults: Vec<Fault>,
+    pub(super) names: Vec<Fault>,
+    pub(super) faults: Vec<Fault>,
 }
 
 /// The rule that the end of an answer breaks, if any.
@@ -345,7 +345,7 @@ fn unpaired_fault(call: &WrittenCall, wants_text: bool) -> Fault {
 
 /// Pairs each expected call with a predicted call to the same tool: exact matches first, then the
 /// calls with the most correct arguments.
-fn pair_calls<'c>(
+pub(super) fn pair_calls<'c>(
     gold: &'c [WrittenCall],
     predicted: &'c [WrittenCall],
     tools: &ToolSet,

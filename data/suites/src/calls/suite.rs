@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::CallsSummary;
 use crate::bootstrap::indicator;
+use crate::grouping::{GroupKey, score_text, texts_of_items};
 use crate::registry::{
     LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
 };
@@ -70,6 +71,16 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             lower_better("extra_rate").computed_by(has_extra_calls),
             lower_better("cut_rate").in_field("cut"),
         ],
+        groups: &[
+            GroupKey::new("tool", "expected tools", |line| of_calls(line, "tool")),
+            GroupKey::new("n_calls", "number of expected calls", |line| {
+                score_text(line, "n_wanted")
+            }),
+            GroupKey::new("depth", "schema depth of the expected tools", |line| {
+                of_calls(line, "depth")
+            }),
+            GroupKey::FILE,
+        ],
     }],
     ranked_by: &[
         higher_better("right"),
@@ -78,6 +89,15 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     ],
     ..SuiteInfo::EMPTY
 };
+
+/// A property of each expected call; turns with expected text are one group.
+fn of_calls(line: &Value, name: &str) -> Vec<String> {
+    let texts = texts_of_items(field(line, "calls"), name);
+    match texts.is_empty() {
+        true => vec!["no call".to_owned()],
+        false => texts,
+    }
+}
 
 fn number(line: &Value, name: &str) -> Option<f64> {
     field(line, name)?.as_f64()

@@ -172,7 +172,7 @@ impl CallsSummary {
 }
 
 impl CallsMetrics {
-    fn from_scores(scores: &[&TurnScore]) -> Self {
+    pub(super) fn from_scores(scores: &[&TurnScore]) -> Self {
         let turns = |value: fn(&TurnScore) -> Option<bool>| {
             mean(scores.iter().map(|score| value(score).map(indicator)))
         };

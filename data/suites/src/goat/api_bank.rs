@@ -16,7 +16,7 @@ use tooltune_json::ExactJson;
 use super::invocations::{ArgumentEquality, Arguments, args_equal};
 
 /// The call that searches for APIs, which is not part of the task.
-const SEARCHER: &str = "ToolSearcher";
+pub(super) const SEARCHER: &str = "ToolSearcher";
 
 /// An executed call.
 #[derive(Debug, Clone, PartialEq)]

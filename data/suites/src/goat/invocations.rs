@@ -145,6 +145,34 @@ fn normalized(value: &ExactJson) -> ExactJson {
     }
 }
 
+/// Arguments in which equal values by [`ArgumentEquality::Normalized`] are equal as JSON, and null
+/// arguments are missing.
+pub(super) fn normalized_arguments(fields: &Map<String, Value>) -> Map<String, Value> {
+    let fields = fields.iter().filter(|(_, value)| !value.is_null());
+    fields
+        .map(|(name, value)| (name.clone(), normalized_value(value)))
+        .collect()
+}
+
+fn normalized_value(value: &Value) -> Value {
+    match value {
+        Value::String(text) => match normalized_text(text) {
+            ExactJson::Bool(boolean) => Value::Bool(boolean),
+            ExactJson::Text(text) => Value::String(text),
+            // A number that is too large for a float stays text.
+            _ => tooltune_json::parse(text.trim()).unwrap_or_else(|_| value.clone()),
+        },
+        Value::Array(items) => items.iter().map(normalized_value).collect(),
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .map(|(key, field)| (key.clone(), normalized_value(field)))
+                .collect(),
+        ),
+        scalar => scalar.clone(),
+    }
+}
+
 fn normalized_text(text: &str) -> ExactJson {
     let composed: String = text.nfc().collect();
     let text = collapse_blanks(&composed);

@@ -16,6 +16,7 @@ mod endpoints;
 mod facts;
 mod invocations;
 mod judge;
+mod leaf_errors;
 mod llm_judge;
 mod operations;
 mod paths;
@@ -37,6 +38,7 @@ pub use invocations::{
     ArgumentEquality, Arguments, Call, args_equal, invocation_accuracy, selection_accuracy,
 };
 pub use judge::{judge_messages, parse_judge};
+pub use leaf_errors::outcome_leaf_errors;
 pub use llm_judge::JudgeSample;
 pub use paths::{LengthCase, correct_path, delta_len, mean_pct, percent};
 pub use report::{GoatReport, GoatSample, GoatScore, goat_table};

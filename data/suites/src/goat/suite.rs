@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{ApiBankReport, ApiBankScore, RestBenchReport};
 use crate::bootstrap::indicator;
+use crate::grouping::GroupKey;
 use crate::registry::{
     LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
 };
@@ -20,6 +21,31 @@ const LOOP: LineFields = LineFields {
     output: &["outcome"],
     finish_reason: &["outcome.texts.finish_reason"],
 };
+
+const API: GroupKey = GroupKey::new("api", "gold APIs", gold_names);
+
+const N_CALLS: GroupKey = GroupKey::new("n_calls", "number of gold calls", |line| {
+    vec![gold_names(line).len().to_string()]
+});
+
+/// Names of the gold calls.
+fn gold_names(line: &Value) -> Vec<String> {
+    let gold = line.get("gold");
+    let calls = gold.and_then(|gold| gold.get("calls")).or(gold);
+    let calls = calls.and_then(Value::as_array).into_iter().flatten();
+    let name = |call: &Value| {
+        let name = call.as_str().or_else(|| call.get("name")?.as_str());
+        name.map(str::to_owned)
+    };
+    calls.filter_map(name).collect()
+}
+
+/// The tools of the gold calls, each once.
+fn gold_tools(line: &Value) -> Vec<String> {
+    let tools = line.get("tools").and_then(Value::as_array);
+    let tools = tools.into_iter().flatten().filter_map(Value::as_str);
+    tools.map(str::to_owned).collect()
+}
 
 /// Trajectories over user-defined APIs.
 pub static SUITE: SuiteInfo = SuiteInfo {
@@ -49,6 +75,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     ],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "goat.ia",
+    is_judged: true,
     needs: SuiteNeeds {
         rows: Some(RowSource {
             formats: &["goat"],
@@ -82,6 +109,20 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 .in_field("retrieval.recall_at_5")
                 .weighted_by(n_retrieval_texts),
         ],
+        groups: &[
+            GroupKey::new("tool", "tools of the gold calls", gold_tools),
+            GroupKey::new("tools", "queries of a single tool, or of several", |line| {
+                let group = match gold_tools(line).len() {
+                    0 => "unknown",
+                    1 => "single tool",
+                    _ => "inter tool",
+                };
+                vec![group.to_owned()]
+            }),
+            API,
+            N_CALLS,
+            GroupKey::FILE,
+        ],
     }],
     ..SuiteInfo::EMPTY
 };
@@ -100,6 +141,7 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
     ],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "restbench.correct_path",
+    is_judged: true,
     needs: SuiteNeeds::AGENTS,
     ranked_by: &[
         higher_better("sa"),
@@ -117,6 +159,7 @@ pub static RESTBENCH: SuiteInfo = SuiteInfo {
             lower_better("delta_len").computed_by(delta_len_if_solved),
             lower_better("parse_error_rate").in_field("parse_error"),
         ],
+        groups: &[API, N_CALLS, GroupKey::FILE],
     }],
     ..SuiteInfo::EMPTY
 };
@@ -138,6 +181,7 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
     ],
     lower_is_better: LOWER_IS_BETTER,
     default_metric: "apibank.correctness",
+    is_judged: true,
     needs: SuiteNeeds::AGENTS,
     ranked_by: &[
         higher_better("right_calls").computed_by(share_of_calls),
@@ -160,6 +204,7 @@ pub static APIBANK: SuiteInfo = SuiteInfo {
             lower_better("delta_len").computed_by(delta_len_if_solved),
             lower_better("parse_error_rate").in_field("parse_error"),
         ],
+        groups: &[API, N_CALLS, GroupKey::FILE],
     }],
     ..SuiteInfo::EMPTY
 };

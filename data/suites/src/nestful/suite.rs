@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{NestfulReport, Win};
 use crate::bootstrap::indicator;
+use crate::grouping::{GroupKey, score_text};
 use crate::registry::{
     LineFields, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
 };
@@ -49,6 +50,25 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             higher_better("win_strict").computed_by(win_strict),
             lower_better("parse_error_rate").in_field("parse_error"),
             lower_better("steps").in_field("n_steps"),
+        ],
+        groups: &[
+            GroupKey::new("tool", "gold functions", |line| {
+                let names = field(line, "gold_names").and_then(Value::as_array);
+                let names = names.into_iter().flatten().filter_map(Value::as_str);
+                names.map(str::to_owned).collect()
+            }),
+            GroupKey::new("n_calls", "number of gold calls", |line| {
+                score_text(line, "gold_dag.calls")
+            }),
+            GroupKey::new("depth", "dependencies on the longest path", |line| {
+                score_text(line, "gold_dag.max_depth")
+            }),
+            GroupKey::new("dependencies", "number of dependencies", |line| {
+                score_text(line, "gold_dag.dependencies")
+            }),
+            GroupKey::new("pattern", "shape of the gold sequence", |line| {
+                score_text(line, "gold_dag.pattern")
+            }),
         ],
     }],
     ..SuiteInfo::EMPTY

@@ -48,6 +48,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 .computed_by(|line| Some(ranking(line)?.reciprocal_rank_at(10))),
             higher_better("ndcg_at_10").computed_by(|line| Some(ranking(line)?.ndcg_at(10))),
         ],
+        groups: &[],
     }],
     ..SuiteInfo::EMPTY
 };

@@ -18,6 +18,7 @@ static LENGTHS: SuiteInfo = SuiteInfo {
             higher_better("right"),
             lower_better("distance").weighted_by(|line| line["score"]["weight"].as_f64()),
         ],
+        groups: &[],
     }],
     operations: &[score_operation::<Lengths>("lengths.length", "the scores")],
     ..SuiteInfo::EMPTY

@@ -8,7 +8,6 @@
 
 mod dataset;
 mod error;
-mod leaves;
 mod operations;
 mod report;
 mod row;
@@ -17,11 +16,11 @@ mod similarity;
 mod suite;
 
 pub use super::bootstrap::Estimate;
+pub use super::leaves::{leaves, scalar_text};
 pub use dataset::{
     ComplexityScore, DatasetScore, DepthScore, GroupMean, SlotRow, score_dataset, slot_means,
 };
 pub use error::ScoreError;
-pub use leaves::{leaves, scalar_text};
 pub use report::{Cell, ReportRow, before_after_rows, markdown_table};
 pub use row::{Metrics, RowScore, score_row};
 pub use schema_check::{SchemaChecker, SchemaMode, Violation};

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tooltune_json::blank::is_blank;
 
 use super::error::ScoreError;
-use super::leaves::{is_leaf, n_leaves, scalar_text};
 use crate::encoder::{Embeddings, SentenceEncoder};
+use crate::leaves::{is_leaf, n_leaves, scalar_text};
 
 /// Agreement of a prediction with the gold value; each part is in 0..=1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -279,8 +279,8 @@ mod tests {
         ];
         for pred in &values {
             for gold in &values {
-                let gold_leaves = super::super::leaves::leaves(gold);
-                let paired = super::super::leaves::leaves(pred);
+                let gold_leaves = crate::leaves::leaves(gold);
+                let paired = crate::leaves::leaves(pred);
                 let paired = paired
                     .iter()
                     .filter(|(path, _)| gold_leaves.iter().any(|(other, _)| other == path));

@@ -2,6 +2,7 @@
 
 use super::Metrics;
 use crate::bootstrap::indicator;
+use crate::grouping::{GroupKey, score_text};
 use crate::registry::{
     LineFields, RowSource, SampleScores, SuiteInfo, SuiteNeeds, field, higher_better, lower_better,
 };
@@ -57,6 +58,12 @@ pub static SUITE: SuiteInfo = SuiteInfo {
             }),
             lower_better("malformed_rate")
                 .computed_by(|line| Some(indicator(line.get("scored")?["malformed"].is_string()))),
+        ],
+        groups: &[
+            GroupKey::new("depth", "depth of the gold value", |line| {
+                score_text(line, "gold_depth")
+            }),
+            GroupKey::FILE,
         ],
     }],
     // The mean of these scores selects checkpoints.

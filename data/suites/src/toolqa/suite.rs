@@ -7,6 +7,7 @@ use super::prompt_texts::{CLASSIFIER, JUDGE};
 use super::statistics::{QUESTIONS, RESPONSES};
 use super::{AnswerStatus, TaskType, ToolQaNumbers};
 use crate::bootstrap::indicator;
+use crate::grouping::{GroupKey, score_text};
 use crate::registry::{
     LineFields, SampleScores, SuiteInfo, SuiteNeeds, higher_better, lower_better,
 };
@@ -25,6 +26,7 @@ pub static SUITE: SuiteInfo = SuiteInfo {
     ],
     lower_is_better: &["parse_error_rate"],
     default_metric: "toolqa.exact_match_strict",
+    is_judged: true,
     needs: SuiteNeeds::GENERATOR,
     operations: super::operations::OPERATIONS,
     prompts: &[("judge", JUDGE), ("classifier", CLASSIFIER)],
@@ -53,6 +55,15 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                     Some(indicator(status == AnswerStatus::NoCode))
                 }),
             ],
+            groups: &[
+                TYPE,
+                GroupKey::new("endpoint", "endpoint of the response", |line| {
+                    score_text(line, "endpoint")
+                }),
+                GroupKey::new("metric", "metric of the question", |line| {
+                    score_text(line, "metric")
+                }),
+            ],
         },
         SampleScores {
             of: "toolqa --classify",
@@ -70,10 +81,15 @@ pub static SUITE: SuiteInfo = SuiteInfo {
                 lower_better("parse_error_rate")
                     .computed_by(|line| Some(indicator(named_type(line)?.is_none()))),
             ],
+            groups: &[TYPE],
         },
     ],
     ..SuiteInfo::EMPTY
 };
+
+const TYPE: GroupKey = GroupKey::new("type", "type of the question", |line| {
+    score_text(line, "task_type")
+});
 
 /// The question type named by a classifier's output.
 fn named_type(line: &Value) -> Option<Option<TaskType>> {

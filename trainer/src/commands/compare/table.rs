@@ -10,8 +10,8 @@ const MIN_SHOWN_P: f64 = 0.000_05;
 /// The comparison table.
 pub(super) struct Table {
     suite: Option<&'static SuiteInfo>,
-    /// Whether each row names its evaluation.
-    has_several: bool,
+    /// The heading of the column that names the evaluation or group of a row, if there are several.
+    label: Option<&'static str>,
     lines: Vec<Line>,
 }
 
@@ -20,17 +20,17 @@ struct Line {
     /// Names of the metrics.
     metrics: Vec<String>,
     greater_is_better: bool,
-    /// The evaluation that is compared with the first one.
+    /// The evaluation that is compared with the first one, or the group.
     after: String,
     scores: [Vec<SampleScore>; 2],
     comparison: PairedComparison,
 }
 
 impl Table {
-    pub(super) fn new(format: &SampleScores, has_several: bool) -> Self {
+    pub(super) fn new(format: &SampleScores, label: Option<&'static str>) -> Self {
         Self {
             suite: format.suite(),
-            has_several,
+            label,
             lines: Vec::new(),
         }
     }
@@ -47,9 +47,9 @@ impl Table {
 
     pub(super) fn metric_label(&self, measure: &SampleMeasure, after: &str) -> String {
         let metric = self.metric(measure);
-        match self.has_several {
-            true => format!("{metric}, {after}"),
-            false => metric,
+        match self.label {
+            Some(_) => format!("{metric}, {after}"),
+            None => metric,
         }
     }
 
@@ -84,21 +84,22 @@ impl Table {
     /// Formats the table, up to `max_samples` changed samples per row, and a note if there are few
     /// samples.
     pub(super) fn text(&self, max_samples: usize) -> String {
-        let (heading, rule) = match self.has_several {
-            true => (" evaluation |", "---|"),
-            false => ("", ""),
-        };
+        let has_several = self.label.is_some();
+        let heading = self
+            .label
+            .map_or_else(String::new, |label| format!(" {label} |"));
+        let rule = if has_several { "---|" } else { "" };
         let mut lines = vec![
             format!(
                 "| metric |{heading} n | before | after | difference, 95 % | p | better | worse |"
             ),
             format!("|---|{rule}--:|--:|--:|--:|--:|--:|--:|"),
         ];
-        lines.extend(self.lines.iter().map(|line| line.row(self.has_several)));
+        lines.extend(self.lines.iter().map(|line| line.row(has_several)));
         let flips = self
             .lines
             .iter()
-            .flat_map(|line| line.flips(self.has_several, max_samples));
+            .flat_map(|line| line.flips(has_several, max_samples));
         let flips: Vec<String> = flips.collect();
         if !flips.is_empty() {
             lines.push(String::new());
@@ -233,7 +234,7 @@ mod tests {
 
     fn table(metrics: &[(usize, &[f64], &[f64])]) -> String {
         let format = format();
-        let mut table = Table::new(format, false);
+        let mut table = Table::new(format, None);
         for (idx, before, after) in metrics {
             let both = [scores(before), scores(after)];
             let comparison = compare_pairs(&both[0], &both[1], PairedOptions::default());

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use tooltune_checkpoints::digest::sha256_file;
 
-use super::{extra_body, json_value};
+use super::server::extra_body;
 use crate::cli::EvalArgs;
 use crate::config::{Config, Suite};
 use crate::error::Error;
 use crate::eval::origin::{CheckpointOrigin, EvaluationOrigin, FileOrigin, ORIGIN};
+use crate::eval::report_files::json_value;
 
 /// The field of `metrics.json` that describes the evaluated model and rows.
 pub(super) fn fields(

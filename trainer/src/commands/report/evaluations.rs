@@ -19,6 +19,7 @@ use tooltune_suites::{LineFields, SuiteInfo};
 use super::generated::generated_samples;
 use super::{eprint_line, file_exists, lines, text};
 use crate::error::Error;
+use crate::eval::groups::SharedKeys;
 use crate::eval::journal::JOURNAL_FILE;
 use crate::eval::origin::{EvaluationOrigin, ORIGIN};
 use crate::eval::report_files::{LOSSES_FILE, METRICS_FILE, PREDICTIONS_FILE};
@@ -174,6 +175,13 @@ impl Evaluation {
             predictions: lines(&folder.join(PREDICTIONS_FILE))?,
             losses,
         })
+    }
+
+    /// Adds the groups of the keys that the suite has.
+    pub(super) fn add_groups(&mut self, keys: &mut SharedKeys<'_>) {
+        if let Some(suite) = self.suite {
+            keys.add_groups(&mut self.metrics, suite, &self.predictions);
+        }
     }
 
     /// Describes what was evaluated, in one line.

@@ -9,6 +9,9 @@
 //! tool choice. An unconstrained evaluation also measures whether the model calls at all. This
 //! choice is debatable.
 
+mod retries;
+
+use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -19,20 +22,23 @@ use tooltune_grammar::CallFormat;
 use tooltune_json::{Style, dumps};
 use tooltune_rows::text::Row;
 use tooltune_suites::calls::{
-    CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, SUITE, SkippedTurns,
-    TemplateCalls, ToolSet, TurnScore, TurnSelection, WrittenCall, calls_items, calls_table,
-    read_calls,
+    CallDialect, CallsAnswer, CallsItem, CallsScorer, CallsSummary, MAX_CALLS, RetrySummary, SUITE,
+    SkippedTurns, TemplateCalls, ToolSet, TurnScore, TurnSelection, WrittenCall, calls_items,
+    calls_table, read_calls,
 };
+use tooltune_suites::leaf_errors::{LeafErrorSummary, LeafErrors, LeafGroups};
 use tooltune_suites::{Ceiling, SuiteInfo};
 use tooltune_template::{ChatTemplate, Conversation, Message, Role};
 
-use super::prompt_suite::{JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Scoring};
+use super::prompt_suite::{
+    JoinBy, PromptEvaluation, PromptSettings, PromptSuite, Rejection, Scoring,
+};
 use super::{SuiteContext, SuiteKind, SuiteResult, ceiling_notes, named_means};
 use crate::config::{Config, Flatten, Suite};
 use crate::error::Error;
 use crate::eval::by_file::{ByFile, SampleFiles};
 use crate::eval::constraints::{Constraints, RequestedConstraint};
-use crate::eval::generator::{Generator, PromptText};
+use crate::eval::generator::{Completion, Generator, PromptText};
 use crate::eval::prediction::{Prediction, ScoredPrediction};
 use crate::eval::report_files::{PredictionLines, report_files};
 use crate::eval::saved::excerpt;
@@ -67,6 +73,10 @@ pub(super) struct CallsSuite {
     turns: Vec<PredictedTurn>,
     files: SampleFiles,
     remarks: Vec<String>,
+    /// Maximum number of retries per turn.
+    retries: usize,
+    /// Validates answers between tries.
+    validator: RefCell<CallsScorer>,
 }
 
 /// A turn and its prompt.
@@ -91,6 +101,18 @@ struct Report<'a> {
     ceilings: &'a [Ceiling],
     #[serde(skip_serializing_if = "Option::is_none")]
     flat: Option<&'a UnflattenReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaf_errors: Option<LeafErrorSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retries: Option<&'a RetrySummary>,
+}
+
+/// A line of `predictions.jsonl`.
+#[derive(Serialize)]
+struct ScoredTurn<'a> {
+    #[serde(flatten)]
+    scored: ScoredPrediction<'a, Prediction, Gold<'a>, &'a TurnScore>,
+    leaf_errors: &'a LeafErrors,
 }
 
 #[derive(Serialize)]
@@ -168,6 +190,8 @@ impl CallsSuite {
             turns,
             files,
             remarks,
+            retries: config.eval.calls.as_ref().map_or(0, |calls| calls.retries),
+            validator: RefCell::default(),
         })
     }
 
@@ -179,15 +203,14 @@ impl CallsSuite {
     fn score_predictions(&self, predictions: &[Prediction]) -> Result<SuiteResult, Error> {
         let mut scorer = CallsScorer::default();
         let mut unflattened = UnflattenReport::default();
-        let scores: Vec<TurnScore> = self
-            .turns
-            .iter()
-            .zip(predictions)
-            .map(|(turn, prediction)| {
-                let answer = turn.answer(prediction, &mut unflattened);
-                scorer.score_turn(&turn.item, &answer)
-            })
-            .collect();
+        let answers = self.turns.iter().zip(predictions);
+        let scored = answers.map(|(turn, prediction)| {
+            let answer = turn.answer(prediction, &mut unflattened);
+            let score = scorer.score_turn(&turn.item, &answer);
+            (score, turn.item.leaf_errors(&answer))
+        });
+        let (scores, leaf_errors): (Vec<TurnScore>, Vec<LeafErrors>) = scored.unzip();
+        let retries = self.retry_summary(predictions, &scores, &mut scorer);
         let golds = self.turns.iter();
         let golds = golds.map(|turn| scorer.score_turn(&turn.item, &turn.item.gold_answer()));
         let golds: Vec<TurnScore> = golds.collect();
@@ -198,14 +221,18 @@ impl CallsSuite {
             Ok(CallsSummary::NAMES.map(|name| summary.value(name)))
         })?;
         let lines = self.turns.iter().zip(predictions).zip(&scores);
-        let lines = lines.map(|((turn, prediction), score)| ScoredPrediction {
-            prediction,
-            prompt: turn.question(),
-            gold: match &turn.text {
-                Some(text) => Gold::Text(text),
-                None => Gold::Calls(&turn.item.gold),
+        let lines = lines.zip(&leaf_errors);
+        let lines = lines.map(|(((turn, prediction), score), leaf_errors)| ScoredTurn {
+            scored: ScoredPrediction {
+                prediction,
+                prompt: turn.question(),
+                gold: match &turn.text {
+                    Some(text) => Gold::Text(text),
+                    None => Gold::Calls(&turn.item.gold),
+                },
+                score,
             },
-            score,
+            leaf_errors,
         });
         let is_flat = self.turns.iter().any(|turn| turn.flat.is_some());
         let report = Report {
@@ -213,8 +240,14 @@ impl CallsSuite {
             by_file: by_file.as_ref(),
             ceilings: &ceilings,
             flat: is_flat.then_some(&unflattened),
+            leaf_errors: LeafErrorSummary::new(
+                self.ids().into_iter().zip(&leaf_errors),
+                LeafGroups::Tool,
+            ),
+            retries: retries.as_ref(),
         };
-        let notes = ceiling_notes(&SUITE, &ceilings);
+        let notes = retries.iter().map(RetrySummary::line);
+        let notes = notes.chain(ceiling_notes(&SUITE, &ceilings));
         Ok(SuiteResult {
             metrics: named_means(Suite::from_info(&SUITE), &CallsSummary::NAMES, |name| {
                 summary.value(name)
@@ -321,6 +354,19 @@ impl PromptSuite for CallsSuite {
 
     fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
+    }
+
+    fn max_retries(&self) -> usize {
+        self.retries
+    }
+
+    fn rejection(
+        &self,
+        turn: usize,
+        retried: Option<&Conversation>,
+        completion: &Completion,
+    ) -> Option<Rejection> {
+        self.turns[turn].rejection(retried, completion, &mut self.validator.borrow_mut())
     }
 
     fn check(&self, generator: &Generator<'_>) -> Result<(), Error> {

@@ -15,6 +15,7 @@ mod retrieval;
 mod row_suite;
 mod slot;
 mod toolqa;
+pub mod verdicts;
 
 pub use agents::{PlannedCall, PlannedCalls, RefusedApis, mcp_error, open_executor, planned_calls};
 pub use calls::{WrittenCalls, written_calls};
@@ -261,6 +262,8 @@ pub struct SuiteContext<'o> {
     pub data: &'o [PathBuf],
     /// Rows of `data.eval`, if a run has already read them.
     pub rows: Option<&'o [Row]>,
+    /// Verdicts of people in place of a judge.
+    pub verdicts: Option<&'o Path>,
 }
 
 impl<'o> SuiteContext<'o> {
@@ -424,6 +427,7 @@ impl LoadedSuites {
             purpose: Purpose::Run,
             data: &[],
             rows: None,
+            verdicts: None,
         };
         let suites = config.eval.suites.iter().copied();
         let suites = suites.filter(|suite| !suite.needs().rows_are_samples());
@@ -452,6 +456,7 @@ impl LoadedSuites {
             purpose: Purpose::Run,
             data: &[],
             rows: Some(rows),
+            verdicts: None,
         };
         let suites = config.eval.suites.iter().copied();
         let suites = suites.filter(|suite| suite.needs().rows_are_samples());

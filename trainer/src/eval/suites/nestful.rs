@@ -9,11 +9,13 @@ use tooltune_apis::{TextLines, ToolsError};
 use tooltune_grammar::GrammarOptions;
 use tooltune_json::python::dumps;
 use tooltune_sandbox::SandboxError;
+use tooltune_suites::leaf_errors::{LeafErrorSummary, LeafErrors, LeafGroups};
 use tooltune_suites::nestful::{
     MathRunner, NestfulError, NestfulPrompt, NestfulReport, NestfulRow, Parser, PromptOptions,
     PromptSet, PythonTools, ReactEnd, ReactLimits, ReactLoop, ReactOutcome, ReactReport,
-    ReactRequest, ReactScore, SUITE, SampleScore, ToolRunner, ToolsEncoding, nestful_table,
-    parser_of_family, read_nestful_rows, score_react, score_rows,
+    ReactRequest, ReactScore, SUITE, SampleScore, ToolRunner, ToolsEncoding,
+    completion_leaf_errors, nestful_table, parser_of_family, read_nestful_rows, score_react,
+    score_rows,
 };
 use tooltune_suites::{Ceiling, SuiteInfo};
 
@@ -91,6 +93,16 @@ struct NestfulPrediction {
     #[serde(flatten)]
     ending: Ending,
     score: SampleScore,
+    leaf_errors: LeafErrors,
+}
+
+/// The metrics of sequences.
+#[derive(Serialize)]
+struct SequencesReport<'a> {
+    #[serde(flatten)]
+    report: WithFiles<'a, NestfulReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaf_errors: Option<LeafErrorSummary>,
 }
 
 /// The result of a row's loop; a line of `predictions.jsonl`.
@@ -196,9 +208,23 @@ impl NestfulSuite {
             question: row.input.clone(),
             gold: row.completion(),
             ending: completion.ending(),
+            leaf_errors: completion_leaf_errors(
+                row,
+                completion.whole_text(),
+                self.parser,
+                completion.end_reason(),
+            ),
             prediction: completion.text,
             score,
         });
+        let lines: Vec<NestfulPrediction> = lines.collect();
+        let samples = lines
+            .iter()
+            .map(|line| (line.id.as_str(), &line.leaf_errors));
+        let metrics_file = SequencesReport {
+            report: WithFiles::new(&report, by_file.as_ref()),
+            leaf_errors: LeafErrorSummary::new(samples, LeafGroups::Tool),
+        };
         let need_tools = (report.n_need_tools > 0).then(|| {
             format!(
                 "{} samples call functions other than arithmetic and are excluded from win rates; \
@@ -218,7 +244,7 @@ impl NestfulSuite {
             metrics: named_means(Suite::from_info(&SUITE), &NestfulReport::NAMES, |name| {
                 report.value(name)
             }),
-            files: report_files(SEQUENCES, &WithFiles::new(&report, by_file.as_ref()), lines)?,
+            files: report_files(SEQUENCES, &metrics_file, &lines)?,
             table: nestful_table(&[("this run", &report)]),
             by_file,
             notes: failed_golds.into_iter().collect(),

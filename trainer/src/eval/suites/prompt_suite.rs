@@ -10,13 +10,15 @@ use std::path::Path;
 
 use serde_json::Value;
 use tooltune_suites::SuiteInfo;
+use tooltune_template::Conversation;
 
 use super::{EvalContext, Files, LoadedSuite, SuiteResult};
 use crate::config::{EvalConfig, Suite};
 use crate::error::Error;
 use crate::eval::constraints::{Constraints, Unsupported};
-use crate::eval::generator::{Completion, GenerationRequest, Generator, PromptText};
-use crate::eval::prediction::Prediction;
+use crate::eval::generator::{Completion, GenerationRequest, Generator, PromptText, Rounds};
+use crate::eval::journal::Journal;
+use crate::eval::prediction::{FailedTry, Prediction};
 use crate::eval::saved::{Joined, JoinedRows, join_saved, read_saved};
 use tooltune_terminal::GenerationProgress;
 
@@ -71,6 +73,31 @@ pub(super) trait PromptSuite: Debug {
     fn constraints(&self, _: &Generator<'_>) -> Result<Constraints, Error> {
         Ok(Constraints::default())
     }
+
+    /// Maximum number of further completions of a sample whose completion is rejected.
+    fn max_retries(&self) -> usize {
+        0
+    }
+
+    /// Checks the completion of a sample; `None` if it is accepted. `retried` is the prompt if it
+    /// is not the first one.
+    fn rejection(
+        &self,
+        _sample: usize,
+        _retried: Option<&Conversation>,
+        _completion: &Completion,
+    ) -> Option<Rejection> {
+        None
+    }
+}
+
+/// Why a completion is rejected.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    /// The messages after the completion.
+    pub feedback: Vec<String>,
+    /// The next prompt: the previous one, the completion, and the messages.
+    pub conversation: Conversation,
 }
 
 /// An answer to score, from a new completion or from a line of saved predictions.
@@ -84,6 +111,12 @@ pub(super) trait Answer: Sized {
     ///
     /// The line lacks a field, or a field has another type.
     fn from_line(line: Value) -> Result<Self, String>;
+
+    /// Adds the earlier, rejected completions.
+    #[must_use]
+    fn with_failed_tries(self, _: Vec<FailedTry>) -> Self {
+        self
+    }
 }
 
 impl Answer for Prediction {
@@ -93,6 +126,13 @@ impl Answer for Prediction {
 
     fn from_line(line: Value) -> Result<Self, String> {
         Self::parse_line(line)
+    }
+
+    fn with_failed_tries(self, failed_tries: Vec<FailedTry>) -> Self {
+        Self {
+            failed_tries,
+            ..self
+        }
     }
 }
 
@@ -173,6 +213,50 @@ impl<S: PromptSuite + 'static> PromptEvaluation<S> {
         requests(&self.suite, self.settings.max_new_tokens, constraints)
     }
 
+    /// Generates rejected completions again, and returns the rejected ones of each sample. `None` if
+    /// `watch` stopped the work.
+    fn retry(
+        &self,
+        generator: &Generator<'_>,
+        requests: &[GenerationRequest<'_>],
+        texts: &mut [Completion],
+        mut journal: Option<&mut Journal>,
+        watch: &mut dyn FnMut(GenerationProgress) -> bool,
+    ) -> Result<Option<Vec<Vec<FailedTry>>>, Error> {
+        let mut rounds = Rounds::new(texts.len());
+        let mut failed: Vec<Vec<FailedTry>> = texts.iter().map(|_| Vec::new()).collect();
+        let mut retried: Vec<Option<Conversation>> = texts.iter().map(|_| None).collect();
+        for _ in 0..self.suite.max_retries() {
+            let rejections = texts.iter().enumerate().filter_map(|(sample, completion)| {
+                let retried = retried[sample].as_ref();
+                let rejection = self.suite.rejection(sample, retried, completion)?;
+                Some((sample, rejection))
+            });
+            let rejections: Vec<(usize, Rejection)> = rejections.collect();
+            if rejections.is_empty() {
+                break;
+            }
+            let prompts = rejections
+                .iter()
+                .map(|(sample, rejection)| GenerationRequest {
+                    text: PromptText::Chat(&rejection.conversation),
+                    ..requests[*sample]
+                });
+            let prompts: Vec<GenerationRequest<'_>> = prompts.collect();
+            let n_done = texts.len() - prompts.len();
+            let journal = journal.as_deref_mut();
+            let Some(new) = rounds.write(generator, &prompts, n_done, journal, watch)? else {
+                return Ok(None);
+            };
+            for ((sample, rejection), completion) in rejections.into_iter().zip(new) {
+                let rejected = std::mem::replace(&mut texts[sample], completion);
+                failed[sample].push(FailedTry::new(rejected, rejection.feedback));
+                retried[sample] = Some(rejection.conversation);
+            }
+        }
+        Ok(Some(failed))
+    }
+
     /// The constraints, with a warning at the first evaluation about samples that have none.
     fn constraints(&self, generator: &Generator<'_>) -> Result<Option<&Constraints>, Error> {
         if !self.settings.constrained {
@@ -240,17 +324,25 @@ impl<S: PromptSuite + 'static> LoadedSuite for PromptEvaluation<S> {
         let generator = context.generator()?;
         self.suite.check(&generator)?;
         let EvalContext {
-            journal,
+            mut journal,
             keep,
             watch,
             ..
         } = context;
         let constraints = self.constraints(&generator)?;
-        let Some(texts) = generator.write(&self.requests(constraints)?, journal, watch)? else {
+        let requests = self.requests(constraints)?;
+        let texts = generator.write(&requests, journal.as_deref_mut(), watch)?;
+        let Some(mut texts) = texts else {
             return Ok(None);
         };
-        let answers = self.suite.ids().into_iter().zip(texts);
-        let answers = answers.map(|(id, completion)| S::Answer::from_completion(id, completion));
+        let failed = self.retry(&generator, &requests, &mut texts, journal, watch)?;
+        let Some(failed) = failed else {
+            return Ok(None);
+        };
+        let answers = self.suite.ids().into_iter().zip(texts).zip(failed);
+        let answers = answers.map(|((id, completion), failed)| {
+            S::Answer::from_completion(id, completion).with_failed_tries(failed)
+        });
         let enforced = constraints.filter(|constraints| !constraints.by_prompt.is_empty());
         let scoring = Scoring {
             unsupported: enforced.map(|constraints| constraints.unsupported.as_slice()),

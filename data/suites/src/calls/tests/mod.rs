@@ -3,6 +3,7 @@
 mod bfcl;
 mod constrained;
 mod items;
+mod leaf_errors;
 mod reading;
 mod scoring;
 mod summing;

@@ -5,6 +5,7 @@
 //! or a type in a module here.
 
 mod agents;
+mod calls;
 mod data;
 mod nestful;
 mod sandbox;
@@ -20,6 +21,7 @@ use crate::rules::Rules;
 use crate::suite::Suite;
 
 pub use agents::AgentSuiteConfig;
+pub use calls::CallsConfig;
 pub use data::DataTable;
 pub use nestful::NestfulConfig;
 pub use sandbox::SandboxConfig;
@@ -67,9 +69,8 @@ settings! {
         /// Whether to use [constrained decoding](constrained.md). slot: answers follow the row's
         /// JSON Schema. calls: turns that expect calls are limited to calls of the row's tools.
         /// nestful and agents: plans and calls are limited to the tools in the prompt. The suite
-        /// toolqa, and nestful with `family = "toolace"` or `react`, are generated unconstrained,
-        /// with a warning. So are rows whose schema cannot be enforced; such schemas are listed
-        /// before generation.
+        /// toolqa, nestful with `family = "toolace"` or `react`, and rows whose schema cannot be
+        /// enforced are generated unconstrained, with a warning.
         pub constrained: bool = false,
         /// Sampling temperature; 0 selects the most likely token. Samples depend on `train.seed`
         /// and the row, not on the batch.
@@ -118,6 +119,8 @@ settings! {
         #[schemars(extend("x-kind" = "path"))]
         #[schemars(extend("x-also" = ["sbert"]))]
         pub encoder: Option<PathBuf>,
+        /// The suite calls.
+        pub calls: Option<CallsConfig>,
         /// The suite nestful.
         pub nestful: Option<NestfulConfig>,
         /// The suite toolqa.

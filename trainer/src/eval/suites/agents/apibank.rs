@@ -13,8 +13,12 @@ use tooltune_apis::{
     import_apibank_level3, read_text,
 };
 use tooltune_suites::JudgeVerdict;
-use tooltune_suites::goat::{APIBANK, ApiBankReport, ApiBankScore, api_bank_table};
+use tooltune_suites::goat::{
+    APIBANK, ApiBankReport, ApiBankScore, api_bank_table, outcome_leaf_errors,
+};
+use tooltune_suites::leaf_errors::LeafErrors;
 
+use super::report::with_leaf_errors;
 use super::{AgentBenchmark, AgentLoops, AgentScores, AgentTask, Means};
 use crate::config::{Config, Suite};
 use crate::error::Error;
@@ -51,8 +55,11 @@ struct ApiBankPrediction<'a> {
     id: &'a str,
     query: &'a str,
     gold: &'a Gold,
+    leaf_errors: &'a LeafErrors,
     outcome: Outcome,
     score: ApiBankScore,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
 }
 
 impl ApiBankBenchmark {
@@ -245,18 +252,23 @@ impl AgentBenchmark for ApiBankBenchmark {
     ) -> Result<AgentScores, Error> {
         let mut scores = Vec::new();
         let mut predictions = Vec::new();
+        let mut all_leaf_errors = Vec::new();
         let samples = self.tasks.iter().zip(&self.golds).zip(outcomes);
         for (i, ((task, gold), outcome)) in samples.enumerate() {
             let success = verdicts.map(|verdicts| verdicts[i].is_solved());
             let score = ApiBankScore::from_outcome(&outcome, &gold.calls, &gold.response, success);
             scores.push(score);
+            let leaf_errors = outcome_leaf_errors(&outcome, &gold.calls);
             predictions.push(json_value(&ApiBankPrediction {
                 id: &task.id,
                 query: &task.query,
                 gold,
+                leaf_errors: &leaf_errors,
                 outcome,
                 score,
+                file: self.files.file_of(i),
             })?);
+            all_leaf_errors.push(leaf_errors);
         }
         let report = ApiBankReport::new(&scores)?;
         let golds = self.golds.iter();
@@ -273,7 +285,13 @@ impl AgentBenchmark for ApiBankBenchmark {
                 let report = ApiBankReport::new(&scores[range])?;
                 Ok(ApiBankReport::NAMES.map(|name| report.value(name)))
             })?,
-            report: [("apibank", json_value(&report)?)].into(),
+            report: with_leaf_errors(
+                ("apibank", json_value(&report)?),
+                self.tasks
+                    .iter()
+                    .map(|task| task.id.as_str())
+                    .zip(&all_leaf_errors),
+            )?,
             predictions,
         })
     }

@@ -9,10 +9,12 @@ use tooltune_apis::{ApiCatalogue, GoldCall, TextLines, Trajectory, TrajectoryCal
 use tooltune_suites::JudgeVerdict;
 use tooltune_suites::goat::{
     Call, GoatError, GoatReport, GoatSample, GoatScore, SUITE, answer_holds_facts, goat_table,
-    is_answered,
+    is_answered, outcome_leaf_errors,
 };
+use tooltune_suites::leaf_errors::LeafErrors;
 use tooltune_suites::ranking::{RankedGold, RetrievalReport, retrieval_table};
 
+use super::report::with_leaf_errors;
 use super::{AgentBenchmark, AgentLoops, AgentScores, AgentTask};
 use crate::config::{Config, Suite};
 use crate::encoder::documents::{DocumentIndex, ranked_gold};
@@ -47,6 +49,13 @@ struct GoatPrediction {
     pub outcome: Outcome,
     /// Score of the outcome.
     pub score: GoatScore,
+    /// Errors of the arguments.
+    pub leaf_errors: LeafErrors,
+    /// Tools of the reference calls.
+    pub tools: BTreeSet<String>,
+    /// File of the trajectory, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// The reference, with the field names of outcomes.
@@ -87,6 +96,17 @@ impl GoatBenchmark {
             trajectories,
             files,
         })
+    }
+
+    /// The tools of a trajectory's calls. An API without a tool is its own tool.
+    fn gold_tools(&self, trajectory: &Trajectory) -> BTreeSet<String> {
+        let tool = |call: &TrajectoryCall| {
+            let document = self.catalogue.get(&call.name);
+            let tool = document.map(|document| &document.tool_name);
+            let tool = tool.filter(|tool| !tool.is_empty());
+            tool.unwrap_or(&call.name).clone()
+        };
+        trajectory.calls.iter().map(tool).collect()
     }
 
     /// Ranks the documents for every retrieval text.
@@ -193,9 +213,13 @@ impl AgentBenchmark for GoatBenchmark {
             .enumerate()
             .map(|(i, (trajectory, outcome))| {
                 let verdict = verdicts.map(|verdicts| verdicts[i].is_solved());
-                scored_prediction(trajectory, outcome, verdict)
+                Ok(GoatPrediction {
+                    tools: self.gold_tools(trajectory),
+                    file: self.files.file_of(i).map(str::to_owned),
+                    ..scored_prediction(trajectory, outcome, verdict)?
+                })
             })
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Vec<_>, Error>>()?;
         let scores: Vec<GoatScore> = predictions.iter().map(|p| p.score).collect();
         let report = GoatReport::new(&scores)?;
         let golds = self.trajectories.iter().map(gold_score);
@@ -211,7 +235,10 @@ impl AgentBenchmark for GoatBenchmark {
                 let report = GoatReport::new(&scores[range])?;
                 Ok(GoatReport::NAMES.map(|name| report.value(name)))
             })?,
-            report: [("goat", json_value(&report)?)].into(),
+            report: with_leaf_errors(
+                ("goat", json_value(&report)?),
+                predictions.iter().map(|p| (p.id.as_str(), &p.leaf_errors)),
+            )?,
             predictions: predictions
                 .iter()
                 .map(json_value)
@@ -239,11 +266,15 @@ fn scored_prediction(
             .map(|is_solved| is_solved && is_answered(&outcome)),
         has_parse_error: !outcome.failures.is_empty(),
     })?;
+    let calls: Vec<GoldCall> = trajectory.calls.iter().map(gold_call).collect();
     Ok(GoatPrediction {
         id: trajectory.id.clone(),
         query: trajectory.query.clone(),
+        leaf_errors: outcome_leaf_errors(&outcome, &calls),
+        tools: BTreeSet::new(),
+        file: None,
         gold: GoatGold {
-            calls: trajectory.calls.iter().map(gold_call).collect(),
+            calls,
             response: trajectory.response.clone(),
             facts: trajectory.facts.clone(),
         },

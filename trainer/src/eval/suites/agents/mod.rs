@@ -7,6 +7,7 @@
 mod apibank;
 mod executor;
 mod goat;
+mod report;
 mod restbench;
 mod suite;
 

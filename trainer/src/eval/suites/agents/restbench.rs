@@ -34,6 +34,8 @@ struct RestBenchPrediction<'a> {
     gold: Vec<&'a str>,
     outcome: Outcome,
     score: RestBenchScore,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
 }
 
 impl RestBenchBenchmark {
@@ -118,6 +120,7 @@ impl AgentBenchmark for RestBenchBenchmark {
                 gold,
                 outcome,
                 score,
+                file: self.files.file_of(i),
             })?);
         }
         let report = RestBenchReport::new(&scores)?;

@@ -1,14 +1,14 @@
 //! An agent suite, opened once for all evaluations of a run or for a single evaluation.
 
 use std::cell::OnceCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use serde::Deserialize;
 use serde_json::Value;
 use tooltune_agents::Outcome;
 use tooltune_suites::goat::JudgeSample;
-use tooltune_suites::{SuiteInfo, judge_samples};
+use tooltune_suites::{JudgeVerdict, SuiteInfo, judge_samples};
 
 use super::executor::{RefusedApis, open_executor};
 use super::{AgentBenchmark, AgentLoops, Means};
@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::eval::report_files::{JUDGE_FILE, METRICS_FILE, json_lines, json_value};
 use crate::eval::saved::{Joined, JoinedRows, join_saved, read_saved};
 use crate::eval::suites::judge::Judge;
+use crate::eval::suites::verdicts::{read_verdicts, verdicts_line};
 use crate::eval::suites::{
     EvalContext, Files, LoadedSuite, Purpose, Retriever, SuiteContext, SuiteResult,
 };
@@ -33,6 +34,8 @@ pub(super) struct AgentSuite {
     /// The settings, with the table of the suite merged into `data.eval` and `[goat]`.
     config: Config,
     judge: Option<Judge>,
+    /// Verdicts of people, with their file.
+    verdicts: Option<(PathBuf, Vec<JudgeVerdict>)>,
     /// Loops that can be reused because their retriever does not change.
     loops: OnceCell<Rc<AgentLoops>>,
 }
@@ -57,7 +60,22 @@ impl AgentSuite {
         let benchmark: Box<dyn AgentBenchmark> = Box::new(benchmark(&config)?);
         let goat = goat_config(&config)?;
         let is_run = suite_context.purpose == Purpose::Run;
-        let judge = goat.judge.as_ref();
+        let verdicts = suite_context.verdicts.map(|path| {
+            if !benchmark.has_answers() {
+                return Err(Error::Usage(
+                    "--verdicts does not apply to single steps of dialogues, which have no answers"
+                        .to_owned(),
+                ));
+            }
+            let ids: Vec<&str> = benchmark
+                .tasks()
+                .iter()
+                .map(|task| task.id.as_str())
+                .collect();
+            Ok((path.to_owned(), read_verdicts(path, &ids)?))
+        });
+        let verdicts = verdicts.transpose()?;
+        let judge = goat.judge.as_ref().filter(|_| verdicts.is_none());
         let judge = judge.filter(|judge| benchmark.has_answers() && (judge.in_loop || !is_run));
         let judge = judge
             .map(|judge| Judge::open("goat.judge", judge))
@@ -77,6 +95,7 @@ impl AgentSuite {
             suite,
             benchmark,
             judge,
+            verdicts,
             config,
             loops: OnceCell::new(),
         }))
@@ -131,11 +150,23 @@ impl AgentSuite {
             }
             verdicts = Some(judged.verdicts);
         }
-        let mut scores = self.benchmark.score(outcomes, verdicts.as_deref())?;
+        let people = self
+            .verdicts
+            .as_ref()
+            .map(|(_, verdicts)| verdicts.as_slice());
+        let mut scores = self
+            .benchmark
+            .score(outcomes, people.or(verdicts.as_deref()))?;
         if let Some(loops) = loops {
             self.benchmark.add_retrieval(&mut scores, loops)?;
         }
         let mut notes = loops.map(AgentLoops::flat_lines).unwrap_or_default();
+        if let Some((path, verdicts)) = &self.verdicts {
+            notes.push(verdicts_line(path, verdicts.len()));
+            scores
+                .report
+                .insert("n_verdicts_of_people", Value::from(verdicts.len()));
+        }
         if let Some((judge, verdicts)) = self.judge.as_ref().zip(verdicts) {
             let summary = judge.summary(&verdicts);
             notes.push(summary.line("queries", "unsolved"));

@@ -85,6 +85,7 @@ impl Files {
             purpose: Purpose::SavedPredictions,
             data: &[],
             rows: None,
+            verdicts: None,
         };
         let context = EvalContext {
             generator: None,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tooltune_agents::flat::NestedCompletion;
 use tooltune_rows::text::Row;
+use tooltune_suites::leaf_errors::{LeafErrorSummary, LeafErrors, LeafGroups};
 use tooltune_suites::slot::{
     DatasetScore, RowScore, SUITE, ScoreError, SlotRow, before_after_rows, markdown_table,
     score_dataset, slot_means,
@@ -63,6 +64,8 @@ struct Report<'a> {
     by_file: Option<&'a ByFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flat: Option<FlatCounts<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leaf_errors: Option<LeafErrorSummary>,
 }
 
 #[derive(Serialize)]
@@ -76,6 +79,7 @@ struct ScoredPrediction<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     scored: Option<&'a NestedCompletion>,
     score: &'a RowScore,
+    leaf_errors: &'a LeafErrors,
 }
 
 /// Rows with schemas and references, and the encoder that compares completions.
@@ -172,6 +176,11 @@ impl SlotSuite {
         });
         let slot_rows = slot_rows.collect::<Result<Vec<_>, Error>>()?;
         let (score, row_scores) = score_dataset(&slot_rows, &*self.encoder)?;
+        let compared = slot_rows.iter().zip(predictions).map(|(row, prediction)| {
+            let value = tooltune_json::parse(row.raw).ok();
+            LeafErrors::compare(value.as_ref(), row.gold, prediction.end_reason())
+        });
+        let leaf_errors: Vec<LeafErrors> = compared.collect();
         let names = tooltune_suites::slot::Metrics::<f64>::NAMES;
         let by_file = SampleFiles::from_rows(&self.rows).measure_by_file(names, |range| {
             let means = slot_means(&row_scores[range]);
@@ -197,11 +206,19 @@ impl SlotSuite {
             gold: &fields[i].gold,
             scored: flat.as_ref().and_then(|flat| flat.completions.get(i)),
             score,
+            leaf_errors: &leaf_errors[i],
         });
         let report = Report {
             score: &score,
             by_file: by_file.as_ref(),
             flat: flat.as_ref().map(Unflattened::counts),
+            leaf_errors: LeafErrorSummary::new(
+                self.rows
+                    .iter()
+                    .map(|row| row.id.as_str())
+                    .zip(&leaf_errors),
+                LeafGroups::Path,
+            ),
         };
         let mut files = report_files(LINES, &report, lines)?;
         if let Some(flat) = &flat {

@@ -3,23 +3,25 @@
 mod code;
 
 use std::cell::OnceCell;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::Value;
 use tooltune_apis::{JsonLines, ToolsError};
-use tooltune_suites::SuiteInfo;
 use tooltune_suites::toolqa::{
     CodeRule, CodeRunner, PromptOptions, PromptSet, QuestionClassifier, ResponseText, SUITE,
     Schemas, ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport,
     ToolQaRow, ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_questions,
     score_predictions, toolqa_table,
 };
+use tooltune_suites::{JudgeVerdict, SuiteInfo};
 use tooltune_template::Conversation;
 
 use self::code::SandboxedCode;
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSuite, Scoring};
 use super::row_suite::{self, RowAnswer, read_files, unconstrained_settings};
+use super::verdicts::{read_verdicts, verdicts_line};
 use super::{Purpose, SuiteContext, SuiteKind, SuiteResult, named_means};
 use crate::config::eval::ToolQaConfig;
 use crate::config::{EvalConfig, Suite};
@@ -40,6 +42,12 @@ pub(super) static KIND: SuiteKind = SuiteKind {
         suite_context.files(&config.data)?;
         let responses = read_responses(config)?;
         if config.classify {
+            if suite_context.verdicts.is_some() {
+                return Err(Error::Usage(
+                    "--verdicts does not apply to eval.toolqa.classify, which needs no judge"
+                        .to_owned(),
+                ));
+            }
             let classifier = QuestionClassifier {
                 prompts: prompts(config)?,
                 schemas: schemas(config)?,
@@ -85,6 +93,8 @@ pub(super) struct ToolQaSuite {
     /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
     judge: Option<Judge>,
+    /// Verdicts of people, with their file.
+    verdicts: Option<(PathBuf, Vec<JudgeVerdict>)>,
     /// The prompts, built once.
     conversations: OnceCell<Vec<Conversation>>,
 }
@@ -115,10 +125,20 @@ impl ToolQaSuite {
         let is_run = suite_context.purpose == Purpose::Run;
         let judge = config.judge.as_ref();
         let judge = judge.filter(|judge| judge.in_loop || !is_run);
+        let judge = judge.filter(|_| suite_context.verdicts.is_none());
         let (rows, files) = read_files(suite_context, &SUITE, |lines| {
             Ok(read_questions(lines, responses)?)
         })?;
+        let ids: Vec<&str> = rows
+            .iter()
+            .map(|row: &ToolQaRow| row.uid.as_str())
+            .collect();
+        let verdicts = suite_context.verdicts.map(|path| {
+            let verdicts = read_verdicts(path, &ids)?;
+            Ok::<_, Error>((path.to_owned(), verdicts))
+        });
         Ok(Self {
+            verdicts: verdicts.transpose()?,
             rows,
             files,
             set: prompts(config)?,
@@ -187,6 +207,9 @@ impl ToolQaSuite {
             Err(ToolQaError::Stopped { .. }) => return Err(Error::Stopped),
             run => run?,
         };
+        if let Some((_, verdicts)) = &self.verdicts {
+            return self.result(run.with_verdicts(verdicts)?, None);
+        }
         let Some(judge) = &self.judge else {
             return self.result(run, None);
         };
@@ -235,6 +258,8 @@ impl ToolQaSuite {
             format!("{n} questions have neither an answer nor an output and are not scored")
         });
         let judged = judge.map(|judge| judge.line("answers", "wrong"));
+        let people = self.verdicts.as_ref();
+        let people = people.map(|(path, verdicts)| verdicts_line(path, verdicts.len()));
         let result = SuiteResult {
             metrics: named_means(Suite::from_info(&SUITE), SUITE.metrics, |name| {
                 run.report.overall.value(name)
@@ -242,7 +267,11 @@ impl ToolQaSuite {
             files,
             table: toolqa_table(&run.report),
             by_file,
-            notes: without_output.into_iter().chain(judged).collect(),
+            notes: without_output
+                .into_iter()
+                .chain(judged)
+                .chain(people)
+                .collect(),
             warnings: Vec::new(),
         };
         let golds = gold_numbers(&self.rows);

@@ -30,7 +30,7 @@ pub fn scalar_text(value: &Value) -> String {
 }
 
 /// Whether a value contains no other values.
-pub(super) fn is_leaf(value: &Value) -> bool {
+pub(crate) fn is_leaf(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.is_empty(),
         Value::Array(items) => items.is_empty(),
@@ -39,7 +39,7 @@ pub(super) fn is_leaf(value: &Value) -> bool {
 }
 
 /// Number of leaves of a value.
-pub(super) fn n_leaves(value: &Value) -> usize {
+pub(crate) fn n_leaves(value: &Value) -> usize {
     match value {
         Value::Object(fields) if !fields.is_empty() => fields.values().map(n_leaves).sum(),
         Value::Array(items) if !items.is_empty() => items.iter().map(n_leaves).sum(),
