@@ -191,12 +191,29 @@ impl BaseModel {
             return self.decoder(compute_dtype, device);
         };
         let slots = &adapters.slots;
+        self.changed_decoder(compute_dtype, device, &|name, weight| {
+            subtract_initial(slots, initial, name, weight);
+        })
+    }
+
+    /// Like [`Self::decoder`] without quantisation, but `change` is applied to the weight of each
+    /// projection.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Self::decoder`].
+    pub fn changed_decoder(
+        &self,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+        change: &load::Change<'_>,
+    ) -> Result<Decoder, Error> {
         Ok(load::load_changed(
             &self.config,
             &self.files.weights,
             compute_dtype,
             device,
-            &|name, weight| subtract_initial(slots, initial, name, weight),
+            change,
             self.frozen_weights_on(device),
         )?)
     }
