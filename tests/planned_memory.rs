@@ -107,7 +107,7 @@ fn the_predicted_memory_is_within_15_percent_for_any_blocks_and_settings() {
     let cases: [(&str, &Value, &[&str]); 11] = [
         ("llama", &json!({}), &[]),
         ("llama", &json!({}), &[nf4]),
-        ("llama", &wide, &[nf4, "lora.use_dora=true"]),
+        ("llama", &wide, &[nf4]),
         ("phi3", &json!({}), &["lora.r=16"]),
         ("qwen3", &json!({}), &["lora.lora_dropout=0.05"]),
         (
