@@ -6,37 +6,10 @@ use serde_json::Value;
 use tooltune_checkpoints::weights::Weights;
 
 use crate::support::fixture;
-use crate::workplace::{SLOT_DATA, Workplace, assert_contains, parse_lines, small_lora};
+use crate::workplace::{Workplace, assert_contains, parse_lines};
 
 const NF4: &str = "model.quantization=nf4";
 const NONE: &str = "model.quantization=none";
-
-/// A workplace whose config evaluates only the loss.
-fn workplace(model: &str, compute_dtype: &str) -> Workplace {
-    let workplace = Workplace::with_rows("24");
-    let dtype = format!("compute_dtype = \"{compute_dtype}\"\n");
-    let config = format!(
-        r#"{lora}{SLOT_DATA}[train]
-output_dir = "first"
-max_steps = 4
-per_device_train_batch_size = 2
-gradient_accumulation_steps = 2
-learning_rate = 1e-2
-lr_scheduler_type = "constant"
-logging_steps = 1
-[eval]
-eval_strategy = "steps"
-eval_steps = 2
-suites = []
-metric_for_best_model = "loss"
-[checkpoint]
-save_steps = 2
-"#,
-        lora = small_lora(model, &dtype),
-    );
-    workplace.write("config.toml", config);
-    workplace
-}
 
 fn tiny() -> String {
     fixture("tiny_chat_model").display().to_string()
@@ -73,7 +46,7 @@ fn export_nf4(workplace: &Workplace, dtype: &str, output: &str) {
 
 #[test]
 fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
-    let workplace = workplace(&tiny(), "f32");
+    let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "plain", &[]);
     train(&workplace, "nf4", &[NF4]);
     let [plain, nf4] = ["plain", "nf4"].map(|run| losses(&workplace, run));
@@ -109,7 +82,7 @@ fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
 #[test]
 fn the_codes_of_a_folder_give_the_results_of_its_values() {
     for dtype in ["f32", "bf16"] {
-        let workplace = workplace("quantised", dtype);
+        let workplace = Workplace::with_losses("quantised", dtype);
         export_nf4(&workplace, dtype, "quantised");
         train(&workplace, "default", &[]);
         train(&workplace, "nf4", &[NF4]);
@@ -138,7 +111,7 @@ fn verified_loss(output: &str, name: &str) -> f64 {
 /// weights are chosen.
 #[test]
 fn an_adapter_of_nf4_weights_is_merged_onto_either_base() {
-    let workplace = workplace(&tiny(), "f32");
+    let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "run", &[NF4]);
     let trained = parse_lines(&metrics(&workplace, "run"));
     let trained = trained
@@ -239,7 +212,7 @@ fn an_adapter_of_nf4_weights_is_merged_onto_either_base() {
 
 #[test]
 fn an_adapter_export_names_the_nf4_weights_of_its_training() {
-    let workplace = workplace(&tiny(), "bf16");
+    let workplace = Workplace::with_losses(&tiny(), "bf16");
     train(&workplace, "run", &[NF4]);
     train(&workplace, "plain", &[NONE]);
     let export = |run: &str| {
@@ -280,7 +253,7 @@ fn an_adapter_export_names_the_nf4_weights_of_its_training() {
 
 #[test]
 fn generation_and_plans_know_the_quantisation() {
-    let workplace = workplace(&tiny(), "f32");
+    let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "run", &[NF4]);
     workplace
         .run(["generate", "run", "--prompt", "Name a river."])

@@ -13,7 +13,7 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::{FrozenWeights, Quantization};
+use crate::models::load::{FrozenWeights, LoadOptions, Projections, Quantization, load_decoder};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -150,19 +150,26 @@ impl BaseModel {
     ///
     /// A file cannot be read.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
-        let load = match self.quantization {
-            Quantization::None => load::load_decoder,
-            Quantization::Nf4 => load::load_nf4_decoder,
+        let projections = match self.quantization {
+            Quantization::None => Projections::AsIs,
+            Quantization::Nf4 => Projections::Nf4,
         };
-        let weights = &self.files.weights;
-        let frozen_weights = self.frozen_weights_on(device);
-        Ok(load(
-            &self.config,
-            weights,
+        self.load(compute_dtype, projections, device)
+    }
+
+    fn load(
+        &self,
+        compute_dtype: ComputeDtype,
+        projections: Projections<'_>,
+        device: &Device,
+    ) -> Result<Decoder, Error> {
+        let options = LoadOptions {
             compute_dtype,
-            device,
-            frozen_weights,
-        )?)
+            projections,
+            frozen_weights: self.frozen_weights_on(device),
+        };
+        let decoder = load_decoder(&self.config, &self.files.weights, options, device)?;
+        Ok(decoder)
     }
 
     /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
@@ -208,14 +215,7 @@ impl BaseModel {
         device: &Device,
         change: &load::Change<'_>,
     ) -> Result<Decoder, Error> {
-        Ok(load::load_changed(
-            &self.config,
-            &self.files.weights,
-            compute_dtype,
-            device,
-            change,
-            self.frozen_weights_on(device),
-        )?)
+        self.load(compute_dtype, Projections::Changed(change), device)
     }
 }
 
