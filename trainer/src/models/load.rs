@@ -4,9 +4,8 @@
 //! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
 //! time. With [`Projections::Nf4`], the projections are stored in 4 bits; see `nf4`.
 
-use std::fmt;
-
 use std::collections::BTreeSet;
+use std::fmt;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use thiserror::Error;
