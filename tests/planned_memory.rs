@@ -100,9 +100,14 @@ fn the_predicted_memory_is_within_15_percent_for_any_blocks_and_settings() {
     let own_head = json!({"tie_word_embeddings": false, "vocab_size": 8192});
     let biased = json!({"attention_bias": true});
     let window = json!({"sliding_window": 256});
+    // Most of the memory is weights.
+    let wide = json!({"hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 6});
     let both = "lora.modules_to_save=[\"lm_head\", \"embed_tokens\"]";
-    let cases: [(&str, &Value, &[&str]); 9] = [
+    let nf4 = "model.quantization=nf4";
+    let cases: [(&str, &Value, &[&str]); 11] = [
         ("llama", &json!({}), &[]),
+        ("llama", &json!({}), &[nf4]),
+        ("llama", &wide, &[nf4]),
         ("phi3", &json!({}), &["lora.r=16"]),
         ("qwen3", &json!({}), &["lora.lora_dropout=0.05"]),
         (

@@ -1,14 +1,9 @@
 //! QLoRA: runs whose frozen linear layers are stored in NF4.
 
 use std::fs;
-use std::path::Path;
 
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
-use serde_json::{Value, json};
-use tooltune_checkpoints::weights::{
-    FloatDtype, HostTensor, NF4_TABLE, Nf4Absmax, Nf4Tensor, Weights,
-};
+use serde_json::Value;
+use tooltune_checkpoints::weights::Weights;
 
 use crate::support::fixture;
 use crate::workplace::{Workplace, assert_contains, parse_lines};
@@ -41,84 +36,12 @@ fn losses(workplace: &Workplace, run: &str) -> Vec<f64> {
     lines.iter().filter_map(loss).collect()
 }
 
-/// Writes the tiny chat model to `folder` as bitsandbytes would save it after quantisation.
-fn write_nf4_folder(folder: &Path) {
-    let source = fixture("tiny_chat_model");
-    fs::create_dir(folder).unwrap();
-    for name in [
-        "chat_template.jinja",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ] {
-        fs::copy(source.join(name), folder.join(name)).unwrap();
-    }
-    let config = fs::read_to_string(source.join("config.json")).unwrap();
-    let mut config: Value = serde_json::from_str(&config).unwrap();
-    config["quantization_config"] = json!({
-        "quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false,
-        "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true,
-    });
-    fs::write(folder.join("config.json"), config.to_string()).unwrap();
-
-    let weights = Weights::open(&source).unwrap();
-    let mut parts: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
-    for name in weights.names() {
-        let tensor = weights.read_f32(name).unwrap();
-        if name.ends_with("_proj.weight") {
-            parts.extend(nf4_parts(name, &tensor));
-        } else {
-            let shape = tensor.shape.clone();
-            parts.push((name.to_owned(), Dtype::F32, shape, floats(&tensor.values)));
-        }
-    }
-    let views = parts.iter().map(|(name, dtype, shape, bytes)| {
-        let view = TensorView::new(*dtype, shape.clone(), bytes).unwrap();
-        (name.clone(), view)
-    });
-    let file = safetensors::serialize(views, None).unwrap();
-    fs::write(folder.join("model.safetensors"), file).unwrap();
-}
-
-fn floats(values: &[f32]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
-}
-
-fn nf4_parts(name: &str, tensor: &HostTensor) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
-    let nf4 = Nf4Tensor::quantise(tensor, FloatDtype::F32, true).unwrap();
-    let Nf4Absmax::Nested {
-        codes,
-        scales,
-        offset,
-        map,
-    } = nf4.absmax
-    else {
-        panic!("nested absmax values");
-    };
-    let state = json!({
-        "quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": nf4.shape,
-        "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset,
-    });
-    let state = state.to_string().into_bytes();
-    let part =
-        |suffix: &str, dtype, n: usize, bytes| (format!("{name}{suffix}"), dtype, vec![n], bytes);
-    let n_bytes = nf4.codes.len();
-    vec![
-        (name.to_owned(), Dtype::U8, vec![n_bytes, 1], nf4.codes),
-        part(".absmax", Dtype::U8, codes.len(), codes),
-        part(".quant_map", Dtype::F32, 16, floats(&NF4_TABLE)),
-        part(".nested_absmax", Dtype::F32, scales.len(), floats(&scales)),
-        part(".nested_quant_map", Dtype::F32, 256, floats(&map[..])),
-        part(
-            ".quant_state.bitsandbytes__nf4",
-            Dtype::U8,
-            state.len(),
-            state,
-        ),
-    ]
+/// Writes the tiny chat model in NF4, quantised from this dtype.
+fn export_nf4(workplace: &Workplace, dtype: &str, output: &str) {
+    let (model, dtype) = (tiny(), format!("model.compute_dtype={dtype}"));
+    let arguments = ["export", &model, "--to", "merged", "--dtype", "nf4"];
+    let set = ["--set", &dtype, "--output", output];
+    workplace.run(arguments.into_iter().chain(set)).success();
 }
 
 #[test]
@@ -160,33 +83,178 @@ fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
 fn the_codes_of_a_folder_give_the_results_of_its_values() {
     for dtype in ["f32", "bf16"] {
         let workplace = Workplace::with_losses("quantised", dtype);
-        write_nf4_folder(&workplace.path("quantised"));
+        export_nf4(&workplace, dtype, "quantised");
         train(&workplace, "default", &[]);
         train(&workplace, "nf4", &[NF4]);
         train(&workplace, "none", &[NONE]);
         let [default, nf4, none] = ["default", "nf4", "none"].map(|run| metrics(&workplace, run));
         assert_eq!(default, nf4, "{dtype}");
         assert_eq!(default, none, "{dtype}");
-        if dtype == "f32" {
-            // The plain folder gets the same codes.
-            let model = format!("model.model_name_or_path={}", tiny());
-            train(&workplace, "plain", &[NF4, &model]);
-            assert_eq!(metrics(&workplace, "plain"), nf4);
-        }
+        // The plain folder gets the same codes.
+        let model = format!("model.model_name_or_path={}", tiny());
+        train(&workplace, "plain", &[NF4, &model]);
+        assert_eq!(metrics(&workplace, "plain"), nf4, "{dtype}");
+    }
+}
+
+/// The loss of this name in the output of `verify`.
+fn verified_loss(output: &str, name: &str) -> f64 {
+    let start = format!("loss of {name}: ");
+    let line = output.lines().find_map(|line| line.strip_prefix(&start));
+    let loss = line.and_then(|line| line.split(' ').next());
+    loss.unwrap_or_else(|| panic!("no {start} in {output}"))
+        .parse()
+        .unwrap()
+}
+
+/// Invariant: A merged model of a run with NF4 weights has the loss of the run, unless the original
+/// weights are chosen.
+#[test]
+fn an_adapter_of_nf4_weights_is_merged_onto_either_base() {
+    let workplace = Workplace::with_losses(&tiny(), "f32");
+    train(&workplace, "run", &[NF4]);
+    let trained = parse_lines(&metrics(&workplace, "run"));
+    let trained = trained
+        .iter()
+        .rev()
+        .find_map(|line| line["eval/loss"].as_f64());
+    let trained = trained.unwrap();
+    let export = |output: &str, more: &[&str]| {
+        let arguments = ["export", "run", "--checkpoint", "last", "--to", "merged"];
+        let output = ["--output", output];
+        workplace.run(
+            arguments
+                .into_iter()
+                .chain(output)
+                .chain(more.iter().copied()),
+        )
+    };
+    let verify = |export: &str| -> String {
+        let arguments = ["verify", "run", "--checkpoint", "last", "--rows", "1000"];
+        let against = ["--against", "merged", "--export", export];
+        workplace
+            .run(arguments.into_iter().chain(against))
+            .success()
+    };
+    let bases = ["dequantised NF4 weights", "original weights"];
+    for (output, more, base) in [
+        ("default", &[][..], bases[0]),
+        ("dequantised", &["--base", "dequantised"], bases[0]),
+        ("original", &["--base", "original"], bases[1]),
+    ] {
+        let exported = export(output, more);
+        assert_eq!(exported.status, Some(0), "{}", exported.stderr);
+        assert_contains(&exported.stderr, [&format!("merged onto the {base}")]);
+        let card = workplace.read(&format!("{output}/README.md"));
+        assert_contains(
+            &card,
+            [&format!("| merged onto | {base} |"), "NF4 with double"],
+        );
+        let printed = verify(output);
+        assert_contains(&printed, [&format!("on the {base}: ")]);
+        let of_bases =
+            bases.map(|base| verified_loss(&printed, &format!("the adapter on the {base}")));
+        let merged = verified_loss(&printed, "the export");
+        // Losses are printed with four decimals.
+        let is_same = |a: f64, b: f64| (a - b).abs() < 1.5e-4;
+        assert!(is_same(of_bases[0], trained), "{printed} {trained}");
+        assert!(!is_same(of_bases[0], of_bases[1]), "{printed}");
+        let own = of_bases[usize::from(base == bases[1])];
+        assert!(is_same(merged, own), "{printed}");
+    }
+    let weight = "model.layers.0.mlp.down_proj.weight";
+    let [default, original] = ["default", "original"].map(|output| {
+        let weights = Weights::open(&workplace.path(output)).unwrap();
+        weights.read_f32(weight).unwrap()
+    });
+    assert_ne!(default, original);
+
+    // Merged and quantised again.
+    assert_eq!(export("nf4", &["--dtype", "nf4"]).status, Some(0));
+    let weights = Weights::open(&workplace.path("nf4")).unwrap();
+    assert!(weights.n_nf4() > 0);
+    let printed = verify("nf4");
+    assert_contains(&printed, ["is rounded to 4 bits"]);
+    let [merged, dequantised] = ["the export", "the adapter on the dequantised NF4 weights"]
+        .map(|name| verified_loss(&printed, name));
+    assert!((merged / dequantised - 1.0).abs() < 0.05, "{printed}");
+
+    // Choices that do not exist.
+    export_nf4(&workplace, "f32", "quantised");
+    train(
+        &workplace,
+        "from-codes",
+        &["model.model_name_or_path=quantised"],
+    );
+    train(&workplace, "plain", &[]);
+    let onto = |run: &str, base: &str| {
+        let arguments = [
+            "export", run, "--to", "merged", "--output", "x", "--base", base,
+        ];
+        let refused = workplace.run(arguments);
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        refused.stderr
+    };
+    assert_contains(
+        &onto("from-codes", "original"),
+        ["contains only NF4 weights"],
+    );
+    assert_contains(
+        &onto("plain", "dequantised"),
+        ["were trained with NF4 weights"],
+    );
+    let gguf = ["export", "run", "--to", "gguf", "--output", "x.gguf"];
+    for more in [["--dtype", "nf4"], ["--base", "original"]] {
+        let refused = workplace.run(gguf.into_iter().chain(more));
+        assert_contains(&refused.stderr, ["only applies to --to merged"]);
     }
 }
 
 #[test]
-fn exports_evaluations_and_plans_know_the_quantisation() {
+fn an_adapter_export_names_the_nf4_weights_of_its_training() {
+    let workplace = Workplace::with_losses(&tiny(), "bf16");
+    train(&workplace, "run", &[NF4]);
+    train(&workplace, "plain", &[NONE]);
+    let export = |run: &str| {
+        let exported = workplace.run([
+            "export",
+            run,
+            "--to",
+            "peft",
+            "--output",
+            &format!("{run}-peft"),
+        ]);
+        assert_eq!(exported.status, Some(0), "{}", exported.stderr);
+        let card = workplace.read(&format!("{run}-peft/README.md"));
+        (exported.stderr, card)
+    };
+    let (remarks, card) = export("run");
+    assert_contains(
+        &remarks,
+        ["trained with NF4 weights", "--quantization bitsandbytes"],
+    );
+    assert_contains(
+        &card,
+        [
+            "linear layers in NF4",
+            "load_in_4bit=True",
+            "bnb_4bit_compute_dtype=torch.bfloat16",
+        ],
+    );
+    let config = workplace.read("run-peft/adapter_config.json");
+    let config: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["base_model_name_or_path"], tiny());
+    let (remarks, card) = export("plain");
+    assert!(
+        !remarks.contains("NF4") && !card.contains("4bit"),
+        "{remarks} {card}"
+    );
+}
+
+#[test]
+fn generation_and_plans_know_the_quantisation() {
     let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "run", &[NF4]);
-    let merged = ["export", "run", "--to", "merged", "--output", "merged"];
-    let merged = workplace.run(merged);
-    assert_contains(&merged.stderr, ["merged onto the original weights", "NF4"]);
-    assert_eq!(merged.status, Some(0), "{}", merged.stderr);
-    workplace
-        .run(["verify", "run", "--against", "merged", "--export", "merged"])
-        .success();
     workplace
         .run(["generate", "run", "--prompt", "Name a river."])
         .success();

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
-use tooltune_checkpoints::weights::HostTensor;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
 use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
@@ -199,10 +198,24 @@ impl BaseModel {
             return self.decoder(compute_dtype, device);
         };
         let slots = &adapters.slots;
-        let change = |name: &str, weight: &mut HostTensor| {
+        self.changed_decoder(compute_dtype, device, &|name, weight| {
             subtract_initial(slots, initial, name, weight);
-        };
-        self.load(compute_dtype, Projections::Changed(&change), device)
+        })
+    }
+
+    /// Like [`Self::decoder`] without quantisation, but `change` is applied to the weight of each
+    /// projection.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Self::decoder`].
+    pub fn changed_decoder(
+        &self,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+        change: &load::Change<'_>,
+    ) -> Result<Decoder, Error> {
+        self.load(compute_dtype, Projections::Changed(change), device)
     }
 }
 

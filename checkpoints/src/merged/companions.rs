@@ -2,8 +2,8 @@
 //!
 //! The files of a Hugging Face directory are copied byte for byte, with three exceptions. BPE dropout
 //! is switched off, as it was in training. The language model of a vision-language model gets the
-//! files of a standalone model. The `quantization_config` of NF4 weights is removed, because merged
-//! weights are not quantised. For a GGUF base the files are written from its metadata, except
+//! files of a standalone model. The `quantization_config` describes the written weights: it is removed
+//! if they are not quantised, and added if they are in NF4. For a GGUF base the files are written from its metadata, except
 //! `tokenizer.json`, which this crate cannot derive from a vocabulary.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ use crate::prompt_files::CHAT_TEMPLATE;
 use crate::regular_file;
 
 const CONFIG: &str = "config.json";
+const QUANTIZATION_CONFIG: &str = "quantization_config";
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
@@ -128,26 +129,23 @@ fn copy(
                 fields.insert(key.to_owned(), dtype.into());
             }
         }
-        convert_numbers(&mut fields);
-        write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+        write_config(dir, fields, files, options)?;
     } else if is_vision_model(&config) {
         // The language model becomes a standalone model.
-        let mut fields = files.config.as_object().cloned().unwrap_or_default();
-        convert_numbers(&mut fields);
-        write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+        let fields = files.config.as_object().cloned().unwrap_or_default();
+        write_config(dir, fields, files, options)?;
         class = Family::of_config(&files.config).and_then(required_tokenizer_class);
     } else {
         let parsed: Value =
             serde_json::from_slice(&config).map_err(CheckpointError::json(&config_path))?;
         match parsed {
             Value::Object(mut fields)
-                if files.weights.n_nf4() > 0 || !wrong_types(&files.config).is_empty() =>
+                if files.weights.n_nf4() > 0
+                    || options.quantised.is_some()
+                    || !wrong_types(&files.config).is_empty() =>
             {
-                fields.remove("quantization_config");
-                // Older versions of transformers load configs that the current version refuses, so
-                // the numbers are converted.
-                convert_numbers(&mut fields);
-                write_json(&dir.join(CONFIG), &Value::Object(fields))?;
+                fields.remove(QUANTIZATION_CONFIG);
+                write_config(dir, fields, files, options)?;
             }
             _ => write_file(&dir.join(CONFIG), &config)?,
         }
@@ -168,6 +166,22 @@ fn copy(
         write_file(&dir.join(name), &bytes)?;
     }
     Ok(())
+}
+
+/// Writes `config.json`. Older versions of transformers load configs that the current version
+/// refuses, so the numbers are converted.
+fn write_config(
+    dir: &Path,
+    mut fields: Map<String, Value>,
+    files: &ModelFiles,
+    options: &MergeOptions<'_>,
+) -> Result<(), CheckpointError> {
+    convert_numbers(&mut fields);
+    if let Some(quantised) = options.quantised {
+        let quantization = quantised.quantization_config(&files.weights);
+        fields.insert(QUANTIZATION_CONFIG.to_owned(), quantization);
+    }
+    write_json(&dir.join(CONFIG), &Value::Object(fields))
 }
 
 /// The tokenizer class that transformers always chooses for a family, regardless of the files.
@@ -258,8 +272,7 @@ fn write_from_gguf(
     files: &ModelFiles,
     options: &MergeOptions<'_>,
 ) -> Result<(), CheckpointError> {
-    let config = config_of_gguf(files, options)?;
-    write_json(&dir.join(CONFIG), &Value::Object(config))?;
+    write_config(dir, config_of_gguf(files, options)?, files, options)?;
     let ids = special_ids(files)
         .into_iter()
         .filter(|(_, id)| !id.is_null());

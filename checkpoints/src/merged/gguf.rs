@@ -13,6 +13,7 @@ use tooltune_disk::atomic::{create_in_parts, write_directory, write_file};
 
 use super::end_tokens::EndTokens;
 use super::gguf_fields::Config;
+use super::nf4::{Nf4Weights, base_values};
 use super::{delta, pairs_by_weight, replacement_weights};
 use crate::adapter::{Adapter, GgufBase, Pair, Scalings, scaled_pairs};
 use crate::error::CheckpointError;
@@ -34,6 +35,8 @@ pub struct GgufMergeOptions<'a> {
     pub add_bos: Option<bool>,
     /// The vocabulary, for a base that is not a GGUF file.
     pub vocabulary: Option<&'a GgufVocabulary>,
+    /// Weights of a plain base whose NF4 values are merged instead of their original values.
+    pub dequantised: Option<Nf4Weights<'a>>,
 }
 
 /// Metadata keys that are always rewritten.
@@ -138,6 +141,7 @@ pub fn save_merged_gguf(
         gguf_file: gguf_file.as_ref(),
         pairs_by_weight,
         replacements: replacement_weights(&files, adapter)?,
+        dequantised: options.dequantised,
     };
     let (mut header, tensors) = match &gguf_file {
         Some(gguf_file) => plan_gguf(gguf_file, &model, options)?,
@@ -209,6 +213,7 @@ struct Model<'a> {
     pairs_by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
     /// Fully trained weights of the adapter. llama.cpp stores their rows in the same order.
     replacements: BTreeMap<&'static str, &'a HostTensor>,
+    dequantised: Option<Nf4Weights<'a>>,
 }
 
 /// A tensor to be written.
@@ -231,13 +236,14 @@ impl Model<'_> {
                 shape: planned.new.shape().to_vec(),
                 values: values.clone(),
             },
-            (None, Some(gguf_file)) => {
+            // Blocks of NF4 follow the rows of Hugging Face.
+            (None, Some(gguf_file)) if !self.is_dequantised(&planned.name) => {
                 let name = planned.new.name();
                 let missing =
                     || CheckpointError::malformed(gguf_file.metadata.path(), name, "is missing");
                 gguf_file.read_f32(name)?.ok_or_else(missing)?
             }
-            (None, None) => self.converted_tensor(path, &planned.name)?,
+            (None, _) => self.converted_tensor(path, &planned.name)?,
         };
         if let Some((pair, scaling)) = self.pairs_by_weight.get(&planned.name) {
             let [n_out, n_in] = [pair.b.shape[0], pair.a.shape[1]];
@@ -261,10 +267,18 @@ impl Model<'_> {
         Ok(tensor)
     }
 
-    /// A tensor of a Hugging Face folder, converted to llama.cpp's row order, values and
+    /// Whether the merge starts from the NF4 values of a weight.
+    fn is_dequantised(&self, name: &str) -> bool {
+        let weights = &self.files.weights;
+        self.dequantised
+            .is_some_and(|nf4| nf4.contains(weights, name))
+    }
+
+    /// A tensor with its Hugging Face name, converted to llama.cpp's row order, values and
     /// dimensions.
     fn converted_tensor(&self, path: &Path, name: &str) -> Result<HostTensor, CheckpointError> {
-        let HostTensor { shape, mut values } = self.files.weights.read_f32(name)?;
+        let weights = &self.files.weights;
+        let HostTensor { shape, mut values } = base_values(weights, name, self.dequantised)?;
         let architecture = self.base.architecture;
         StoredValue::for_tensor(architecture.family(), name).apply(&mut values);
         let order = architecture.order_of_tensor(path, name, &shape)?;

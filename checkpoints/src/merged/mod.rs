@@ -3,9 +3,9 @@
 //!
 //! Every adapted weight becomes `W + scaling · B·A`, computed in f32 and rounded once to the base's
 //! data type. Other weights are written unchanged. NF4 weights are written dequantised, in the data
-//! type that they had before quantisation. Tensors are read, changed and written one at a time, so
-//! memory holds one tensor and the headers regardless of the model size. The module `companions`
-//! writes the other files.
+//! type that they had before quantisation, or in NF4 (`nf4`). Tensors are read, changed and written
+//! one at a time, so memory holds one tensor and the headers regardless of the model size. The module
+//! `companions` writes the other files.
 
 mod companions;
 mod delta;
@@ -15,6 +15,7 @@ mod gguf_config;
 mod gguf_fields;
 mod gguf_layers;
 mod gguf_linear;
+mod nf4;
 
 pub use companions::tokenizer_files;
 pub use end_tokens::EndTokens;
@@ -23,6 +24,7 @@ pub use gguf::{
     refused_by_llama_cpp, save_merged_gguf, save_ollama,
 };
 pub use gguf_config::short_context;
+pub use nf4::Nf4Weights;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,7 +38,8 @@ use crate::error::CheckpointError;
 use crate::model_files::ModelFiles;
 use crate::prompt_files::PromptFiles;
 use crate::weights::{
-    FloatDtype, HostTensor, INDEX, NewTensor, SINGLE, Weights, write_safetensors,
+    Content, FileTensor, FloatDtype, HostTensor, INDEX, NewTensor, Nf4Tensor, SINGLE, Weights,
+    write_file_tensors,
 };
 
 /// Options of a merged model.
@@ -53,6 +56,11 @@ pub struct MergeOptions<'a> {
     pub prompts: Option<&'a PromptFiles>,
     /// Additional files by name.
     pub extra_files: Option<&'a BTreeMap<String, Vec<u8>>>,
+    /// Weights of a plain base whose NF4 values are merged instead of their original values.
+    pub dequantised: Option<Nf4Weights<'a>>,
+    /// Weights that are written in NF4. Of a base in NF4, those that it quantises are written in NF4
+    /// instead; codes that the adapter does not change remain.
+    pub quantised: Option<Nf4Weights<'a>>,
 }
 
 impl Default for MergeOptions<'_> {
@@ -64,6 +72,8 @@ impl Default for MergeOptions<'_> {
             tokenizer_json: None,
             extra_files: None,
             prompts: None,
+            dequantised: None,
+            quantised: None,
         }
     }
 }
@@ -105,27 +115,93 @@ pub fn save_merged(
 ) -> Result<(), CheckpointError> {
     let files = ModelFiles::open(base)?;
     let scaled = scaled_pairs(&adapter.tensors, scalings)?;
-    let pairs_by_weight = pairs_by_weight(&files, &scaled)?;
-    let replacements = replacement_weights(&files, adapter)?;
+    let merge = Merge {
+        files: &files,
+        pairs_by_weight: pairs_by_weight(&files, &scaled)?,
+        replacements: replacement_weights(&files, adapter)?,
+        options,
+    };
     let shards = shards(&files.weights, options)?;
     write_directory(dir, |staging| {
         companions::write(staging, base, &files, options)?;
-        write_index(staging, &shards)?;
+        let mut index = Vec::with_capacity(shards.len());
         for shard in &shards {
             let path = staging.join(&shard.file);
-            write_safetensors(&path, shard.tensors.clone(), |name| {
-                if let Some(weight) = replacements.get(name) {
-                    return Ok(Cow::Borrowed(*weight));
-                }
-                let mut weight = files.weights.read_f32(name)?;
-                if let Some((pair, scaling)) = pairs_by_weight.get(name) {
-                    delta::add(&mut weight, pair, *scaling);
-                }
-                Ok(Cow::Owned(weight))
-            })?;
+            index.push((
+                shard.file.as_str(),
+                merge.write_shard(&path, &shard.tensors)?,
+            ));
         }
-        Ok(())
+        write_index(staging, &index)
     })
+}
+
+/// A base and the change of its weights.
+struct Merge<'a> {
+    files: &'a ModelFiles,
+    pairs_by_weight: BTreeMap<String, &'a (Pair<'a>, f64)>,
+    replacements: BTreeMap<&'static str, &'a HostTensor>,
+    options: &'a MergeOptions<'a>,
+}
+
+impl Merge<'_> {
+    /// Writes these weights to one file, and returns the tensors of the file.
+    fn write_shard(
+        &self,
+        path: &Path,
+        tensors: &[NewTensor],
+    ) -> Result<Vec<FileTensor>, CheckpointError> {
+        let mut quantised = nf4::Parts::new(|name| self.quantised(name));
+        let mut planned = Vec::with_capacity(tensors.len());
+        for new in tensors {
+            match self.writes_nf4(&new.name) {
+                true => planned.extend(quantised.plan(&new.name)?),
+                false => planned.push(FileTensor::Floats(new.clone())),
+            }
+        }
+        write_file_tensors(path, planned.clone(), |name| {
+            match quantised.take(name)? {
+                Some(bytes) => Ok(Content::Bytes(Cow::Owned(bytes))),
+                None => self.values(name).map(Content::Floats),
+            }
+        })?;
+        Ok(planned)
+    }
+
+    /// Whether a weight is written in NF4.
+    fn writes_nf4(&self, name: &str) -> bool {
+        let quantised = self.options.quantised;
+        quantised.is_some_and(|quantised| quantised.contains(&self.files.weights, name))
+    }
+
+    /// A merged weight.
+    fn values(&self, name: &str) -> Result<Cow<'_, HostTensor>, CheckpointError> {
+        if let Some(weight) = self.replacements.get(name) {
+            return Ok(Cow::Borrowed(*weight));
+        }
+        let mut weight = nf4::base_values(&self.files.weights, name, self.options.dequantised)?;
+        if let Some((pair, scaling)) = self.pairs_by_weight.get(name) {
+            delta::add(&mut weight, pair, *scaling);
+        }
+        Ok(Cow::Owned(weight))
+    }
+
+    /// A merged weight in NF4. An unchanged weight has the codes of the base, because quantising its
+    /// dequantised values again would round its absmax values again.
+    fn quantised(&self, name: &str) -> Result<Nf4Tensor, CheckpointError> {
+        let weights = &self.files.weights;
+        let set = self.options.quantised.map(|quantised| quantised.dtype);
+        let dtype = match weights.stored_as(name) {
+            Some("NF4") => weights.float_dtype(name).or(set),
+            _ => set,
+        };
+        let dtype = dtype.unwrap_or(FloatDtype::BF16);
+        if !self.pairs_by_weight.contains_key(name) {
+            return weights.quantise_nf4(name, dtype);
+        }
+        let origin = weights.origin();
+        Nf4Tensor::quantise_rounded(self.values(name)?.into_owned(), dtype, origin, name)
+    }
 }
 
 /// Adds `scaling · B·A` to `weight` `[out, in]` in f32, as in a merged model.
@@ -243,7 +319,10 @@ fn shards(weights: &Weights, options: &MergeOptions<'_>) -> Result<Vec<Shard>, C
             shape: weights.shape(name).unwrap_or_default().to_vec(),
             dtype: output_dtype(weights, name, options)?,
         };
-        let size = byte_size(&new);
+        let size = match options.quantised {
+            Some(quantised) if quantised.contains(weights, name) => nf4::byte_size(&new),
+            _ => file_size(new.n_bytes()),
+        };
         if n_bytes.saturating_add(size) > options.max_shard_bytes && !open.is_empty() {
             full.push(std::mem::take(&mut open));
             n_bytes = 0;
@@ -285,21 +364,21 @@ fn output_dtype(
 }
 
 /// Bytes of a tensor. Its shape was checked against the file length when the file was opened.
-fn byte_size(new: &NewTensor) -> u64 {
-    new.n_bytes().map_or(u64::MAX, |n| n as u64)
+fn file_size(n_bytes: Option<usize>) -> u64 {
+    n_bytes.map_or(u64::MAX, |n| n as u64)
 }
 
-/// Writes the index if there are several shards.
-fn write_index(dir: &Path, shards: &[Shard]) -> Result<(), CheckpointError> {
+/// Writes the index if there are several shards, from their file names and tensors.
+fn write_index(dir: &Path, shards: &[(&str, Vec<FileTensor>)]) -> Result<(), CheckpointError> {
     if shards.len() == 1 {
         return Ok(());
     }
-    let all = shards.iter().flat_map(|shard| &shard.tensors);
-    let total_size: u64 = all.map(byte_size).sum();
+    let all = shards.iter().flat_map(|(_, tensors)| tensors);
+    let total_size: u64 = all.map(|tensor| file_size(tensor.n_bytes())).sum();
     let mut weight_map = serde_json::Map::new();
-    for shard in shards {
-        for tensor in &shard.tensors {
-            weight_map.insert(tensor.name.clone(), shard.file.clone().into());
+    for (file, tensors) in shards {
+        for tensor in tensors {
+            weight_map.insert(tensor.name().to_owned(), (*file).into());
         }
     }
     let index = json!({"metadata": {"total_size": total_size}, "weight_map": weight_map});

@@ -71,14 +71,16 @@ fn product(adapter: &Adapter, module: &str) -> Vec<f64> {
 /// A Hugging Face directory with these tensors.
 fn base_dir(tensors: &BTreeMap<String, (HostTensor, FloatDtype)>) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let planned = tensors.iter().map(|(name, (tensor, dtype))| NewTensor {
-        name: name.clone(),
-        shape: tensor.shape.clone(),
-        dtype: *dtype,
+    let planned = tensors.iter().map(|(name, (tensor, dtype))| {
+        FileTensor::Floats(NewTensor {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            dtype: *dtype,
+        })
     });
     let path = dir.path().join("model.safetensors");
-    write_safetensors(&path, planned.collect(), |name| {
-        Ok(Cow::Borrowed(&tensors[name].0))
+    write_file_tensors(&path, planned.collect(), |name| {
+        Ok(Content::Floats(Cow::Borrowed(&tensors[name].0)))
     })
     .unwrap();
     fs::write(dir.path().join("config.json"), CONFIG).unwrap();
@@ -430,7 +432,7 @@ proptest! {
         let names = shards.iter().flat_map(|shard| &shard.tensors).map(|t| t.name.as_str());
         prop_assert_eq!(names.collect::<Vec<_>>(), weights.names().collect::<Vec<_>>());
         for shard in &shards {
-            let total: u64 = shard.tensors.iter().map(byte_size).sum();
+            let total: u64 = shard.tensors.iter().map(|new| file_size(new.n_bytes())).sum();
             prop_assert!(total <= max_shard_bytes || shard.tensors.len() == 1);
         }
     }
@@ -459,6 +461,7 @@ fn a_folder_converts_to_the_same_gguf_file_as_with_llama_cpp() {
         chat_template: None,
         add_bos: None,
         vocabulary: Some(&vocabulary),
+        dequantised: None,
     };
     let none = (tiny_llama_adapter().0, Scalings::new());
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");

@@ -101,7 +101,7 @@ pub(super) fn remark(weights: &Weights) -> Option<String> {
     (n > 0).then(|| {
         format!(
             "{n} tensors are quantised (bitsandbytes NF4); exports of the whole model contain their \
-             dequantised values, without quantization_config"
+             dequantised values, unless they are written in NF4"
         )
     })
 }

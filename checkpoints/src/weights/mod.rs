@@ -30,6 +30,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CheckpointError, TensorDifferences};
+pub(crate) use bitsandbytes::Nf4Part;
 use bitsandbytes::Nf4Reader;
 pub use bitsandbytes::{
     NF4_BLOCK, NF4_NESTED_BLOCK, NF4_TABLE, Nf4Absmax, Nf4Tensor, nf4_dynamic_map,
@@ -47,7 +48,7 @@ pub use plain::PlainTensors;
 pub(crate) use prediction_blocks::{PREDICTION_BLOCKS, PredictionBlocks};
 pub(crate) use source::SourceFile;
 use stored_value::StoredValue;
-pub(crate) use write::write_safetensors;
+pub(crate) use write::{Content, FileTensor, write_file_tensors};
 pub use write::{write_tensors, write_tensors_as};
 
 /// Bytes read at once during conversion, which limits the extra memory.
@@ -216,6 +217,24 @@ impl Weights {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Reads the NF4 codes of a tensor. If it is not stored as NF4, its values are rounded to `dtype`
+    /// and quantised with nested absmax values. As in transformers, the codes are therefore those of
+    /// `from_pretrained` with this dtype and `bnb_4bit_use_double_quant`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_f32`](Self::read_f32), or a value is NaN or infinite.
+    pub fn quantise_nf4(
+        &self,
+        name: &str,
+        dtype: FloatDtype,
+    ) -> Result<Nf4Tensor, CheckpointError> {
+        if let Some(stored) = self.read_nf4(name)? {
+            return Ok(stored);
+        }
+        Nf4Tensor::quantise_rounded(self.read_f32(name)?, dtype, &self.origin, name)
     }
 
     /// Reads one tensor and converts it to f32, dequantising if necessary.

@@ -526,14 +526,17 @@ fn tensors_of_several_formats_equal_the_file_of_the_safetensors_crate() {
         ("d", FloatDtype::F32),
         ("c", FloatDtype::BF16),
     ];
-    let planned = formats.map(|(name, dtype)| NewTensor {
-        name: name.to_owned(),
-        shape: vec![3],
-        dtype,
+    let planned = formats.map(|(name, dtype)| {
+        FileTensor::Floats(NewTensor {
+            name: name.to_owned(),
+            shape: vec![3],
+            dtype,
+        })
     });
-    write_safetensors(&path, planned.to_vec(), |name| {
+    write_file_tensors(&path, planned.to_vec(), |name| {
         assert!(formats.iter().any(|(known, _)| *known == name));
-        Ok(std::borrow::Cow::Owned(tensor(&[3], 1.5)))
+        let values = std::borrow::Cow::Owned(tensor(&[3], 1.5));
+        Ok(Content::Floats(values))
     })
     .unwrap();
     let written = fs::read(&path).unwrap();

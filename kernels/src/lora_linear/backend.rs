@@ -13,7 +13,7 @@ use burn::backend::{Backend, DType, ExtensionType, Flex, TensorMetadata, backend
 use burn::tensor::bf16;
 
 use super::adapter::{AdapterPlan, PackedIn};
-use super::cpu::{self, Forward, ForwardWeight, OutputGradient, Values, Wants};
+use super::cpu::{self, FewRows, Forward, ForwardWeight, OutputGradient, Values, Wants};
 use super::cpu_factors::Factors;
 use super::shared_gradient::SharedGradient;
 use crate::ComputeDtype;
@@ -360,25 +360,8 @@ impl LinearPasses for Flex {
         let x = contiguous(x);
         let [factors, residual, bias] = [factors, residual, frozen.bias.clone().into_option()]
             .map(|tensor| tensor.map(contiguous));
-        let [given_factors, residual, bias] = [&factors, &residual, &bias].map(Option::as_ref);
-        let (y, low) = if let Some(quantised) = &spec.quantised {
-            let weight = quantised.panel_codes();
-            match quantised.compute_dtype() {
-                ComputeDtype::F32 => {
-                    let weight = ForwardWeight::<f32>::Codes(weight);
-                    forward(&x, given_factors, residual, bias, weight, &spec)
-                }
-                ComputeDtype::Bf16 => {
-                    let weight = ForwardWeight::<bf16>::Codes(weight);
-                    forward(&x, given_factors, residual, bias, weight, &spec)
-                }
-            }
-        } else {
-            with_matrix!(spec.panels.as_ref().expect(PACKED), weight => {
-                let weight = ForwardWeight::Panels(weight.forward());
-                forward(&x, given_factors, residual, bias, weight, &spec)
-            })
-        };
+        let inputs = [&factors, &residual, &bias].map(Option::as_ref);
+        let (y, low) = forward_by_weight(&x, inputs, &spec, FewRows::Decode);
         let saved = Saved {
             x,
             low: factors.is_some().then_some(low),
@@ -387,6 +370,16 @@ impl LinearPasses for Flex {
             spec,
         };
         (y, saved)
+    }
+
+    fn linear_output(x: FlexTensor, operands: Operands<Self>, spec: Spec) -> FlexTensor {
+        let frozen = operands.frozen;
+        let x = Self::transform_input(x, frozen.norm.into_option(), spec.transform);
+        let x = contiguous(x);
+        let [factors, residual, bias] = [operands.factors, operands.residual, frozen.bias]
+            .map(|tensor| tensor.into_option().map(contiguous));
+        let inputs = [&factors, &residual, &bias].map(Option::as_ref);
+        forward_by_weight(&x, inputs, &spec, FewRows::Multiply).0
     }
 
     fn linear_backward(
@@ -420,6 +413,32 @@ fn scaled_factors<'a>(
         layout: &plan.layout,
         dropout,
     }
+}
+
+/// Output and low-rank values, by the dtype of the weight; the inputs are factors, residual and bias.
+fn forward_by_weight(
+    x: &FlexTensor,
+    [factors, residual, bias]: [Option<&FlexTensor>; 3],
+    spec: &Spec,
+    few_rows: FewRows,
+) -> (FlexTensor, FlexTensor) {
+    if let Some(quantised) = &spec.quantised {
+        let codes = quantised.panel_codes();
+        return match quantised.compute_dtype() {
+            ComputeDtype::F32 => {
+                let weight = ForwardWeight::<f32>::Codes(codes, few_rows);
+                forward(x, factors, residual, bias, weight, spec)
+            }
+            ComputeDtype::Bf16 => {
+                let weight = ForwardWeight::<bf16>::Codes(codes, few_rows);
+                forward(x, factors, residual, bias, weight, spec)
+            }
+        };
+    }
+    with_matrix!(spec.panels.as_ref().expect(PACKED), weight => {
+        let weight = ForwardWeight::Panels(weight.forward());
+        forward(x, factors, residual, bias, weight, spec)
+    })
 }
 
 /// Output and low-rank values.

@@ -44,21 +44,30 @@ impl<P> Copy for Adapter<'_, P> {}
 pub(crate) enum ForwardWeight<'a, T> {
     Panels(&'a Panels<T>),
     /// Codes that are decoded to panels: all at once for many rows, in parts for few rows.
-    Codes(&'a PanelCodes),
+    Codes(&'a PanelCodes, FewRows),
+}
+
+/// What happens to codes if the rows are so few that [`PanelCodes::multiplies`] them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FewRows {
+    /// They are decoded. A training step has the results of the dequantised weight, bit for bit.
+    Decode,
+    /// They are multiplied without decoding, which is faster.
+    Multiply,
 }
 
 impl<T: Operand> ForwardWeight<'_, T> {
     fn depth(&self) -> usize {
         match self {
             Self::Panels(panels) => panels.depth(),
-            Self::Codes(codes) => codes.depth(),
+            Self::Codes(codes, _) => codes.depth(),
         }
     }
 
     fn columns(&self) -> usize {
         match self {
             Self::Panels(panels) => panels.columns(),
-            Self::Codes(codes) => codes.columns(),
+            Self::Codes(codes, _) => codes.columns(),
         }
     }
 }
@@ -88,7 +97,7 @@ pub(crate) enum Values<T> {
 impl<T: Operand> Forward<'_, T> {
     /// The output of the layers, and the low-rank values `[n, low_width]` for the backward pass.
     pub(crate) fn run(&self) -> (Values<T>, Buffer<T>) {
-        if let ForwardWeight::Codes(codes) = self.weight
+        if let ForwardWeight::Codes(codes, _) = self.weight
             && !self.unread
             && self.n_rows() > FEW_ROWS
         {
@@ -148,10 +157,21 @@ impl<T: Operand> Forward<'_, T> {
             });
             // SAFETY: blocks of rows are disjoint.
             let y = unsafe { y.slice(rows.start * columns, rows.len() * columns) };
-            let output = Output::new(y, columns);
             let residual = self
                 .residual
                 .map(|r| &r[rows.start * columns..rows.end * columns]);
+            if let ForwardWeight::Codes(codes, FewRows::Multiply) = self.weight
+                && codes.multiplies::<T>(rows.len())
+            {
+                return with_scratch(y.len(), |sums| {
+                    codes.multiply(x, spread == Spread::Panels, sums);
+                    let mut residual = residual.into_iter().flatten();
+                    sums.iter_mut()
+                        .for_each(|sum| *sum += residual.next().unwrap_or(&0.0));
+                    self.finish(sums, low_term.as_ref(), spread, y);
+                });
+            }
+            let output = Output::new(y, columns);
             let add = |weight: &Panels<T>, panels: Panelled, first_column: usize, spread| {
                 let mut terms = vec![Term::new(Rows::new(x, stride, 0), weight)];
                 terms.extend(low_term.clone());
@@ -166,7 +186,7 @@ impl<T: Operand> Forward<'_, T> {
             };
             match self.weight {
                 ForwardWeight::Panels(weight) => add(weight, Panelled::All, 0, spread),
-                ForwardWeight::Codes(codes) => {
+                ForwardWeight::Codes(codes, _) => {
                     codes.for_each_part(spread == Spread::Panels, |weight, panels| {
                         let first_column = panels.start * COLUMNS;
                         let panels = Panelled::Some(panels.start, panels.len());
@@ -176,6 +196,35 @@ impl<T: Operand> Forward<'_, T> {
             }
         };
         for_row_blocks::<T, O>(n, self.weight.depth() + low_width, block);
+    }
+}
+
+impl<T: Operand> Forward<'_, T> {
+    /// Adds the low-rank product and the bias to `sums`, and rounds them to the output.
+    fn finish<O: Operand>(
+        &self,
+        sums: &[f32],
+        low_term: Option<&Term<'_, T>>,
+        spread: Spread,
+        y: &mut [MaybeUninit<O>],
+    ) {
+        let columns = self.weight.columns();
+        if let Some(term) = low_term {
+            return Sum {
+                terms: std::slice::from_ref(term),
+                panels: Panelled::All,
+                bias: self.bias,
+                residual: Some(sums),
+                output: Output::new(y, columns),
+            }
+            .run(spread);
+        }
+        for (y, sums) in y.chunks_exact_mut(columns).zip(sums.chunks_exact(columns)) {
+            let mut bias = self.bias.into_iter().flatten();
+            for (y, sum) in y.iter_mut().zip(sums) {
+                y.write(O::narrow(sum + bias.next().unwrap_or(&0.0)));
+            }
+        }
     }
 }
 

@@ -45,14 +45,18 @@ pub struct ExportArgs {
     pub neutral: bool,
     /// Number format. Default: f32 for peft and gguf adapters; f16 for merged gguf models and
     /// ollama, which also accept q8_0; for merged, the format of the base, or bf16 if the base is
-    /// GGUF.
+    /// GGUF. merged also accepts nf4.
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
+    /// For merged models of runs with model.quantization = "nf4": the weights that the adapter is
+    /// merged onto. Default: dequantised. `verify` measures the loss with both.
+    #[arg(long, value_enum)]
+    pub base: Option<MergeOnto>,
     /// For merged: maximum gigabytes of tensors per file; 5 by default.
     #[arg(long)]
     pub max_shard_size: Option<f64>,
     /// Print how each server would load this adapter, and write nothing.
-    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "push_to_hub", "max_shard_size"])]
+    #[arg(long, conflicts_with_all = ["output", "neutral", "dtype", "base", "push_to_hub", "max_shard_size"])]
     pub check: bool,
     /// Upload the export to this model on the Hugging Face Hub, with its README.md as the model card.
     /// Creates the model if needed; HF_TOKEN authenticates. The commit deletes the weights of an
@@ -89,6 +93,17 @@ pub enum ExportDtype {
     /// 8-bit integer with one scale per 32 values
     #[value(name = "q8_0")]
     Q8_0,
+    /// 4-bit NormalFloat for linear layers, as bitsandbytes stores it
+    Nf4,
+}
+
+/// The weights that an adapter trained with NF4 weights is merged onto.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MergeOnto {
+    /// The values of the NF4 weights, as in training
+    Dequantised,
+    /// The weights before quantisation
+    Original,
 }
 
 /// The rules for loading an export.

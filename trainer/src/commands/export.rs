@@ -1,6 +1,7 @@
 //! `export`: writes the files that servers load, and reports how each server would load them.
 
 pub(super) mod model_card;
+pub(super) mod nf4;
 pub(super) mod pending_upload;
 pub(super) mod published;
 pub(super) mod upload;
@@ -19,11 +20,10 @@ use crate::config::{self, Config};
 use crate::device;
 use crate::error::Error;
 use crate::export::{
-    Addition, ExportExtras, GgufTarget, Scaling, compatibility_table, export_gguf, export_merged,
-    export_peft, export_whole_gguf,
+    Addition, ExportExtras, GgufMatrices, GgufTarget, MergeBase, MergedFolder, Nf4Projections,
+    Scaling, compatibility_table, export_gguf, export_merged, export_peft, export_whole_gguf,
 };
 use crate::lora::linear_layers;
-use crate::models::load::Quantization;
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
 
@@ -57,7 +57,8 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
     if is_merged && !args.check && args.model.checkpoint()? == "base" {
         args.model.check_used(&config, &[BASE_MODEL])?;
         let base = BaseModel::from_config(&config)?;
-        write_merged(args, &config, &Addition::none(), &base, None)?;
+        nf4::merge_base(args.base, &base, false)?;
+        write_merged(args, &config, &Addition::none(), &base, Merged::Base)?;
         return print_destination(&args.model.path, output);
     }
     let checkpoint = args.model.adapter(&config)?;
@@ -70,14 +71,14 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
     if is_merged {
         let base = BaseModel::from_config(&config)?;
         check_base(&checkpoint, &config, &base, true)?;
-        let card = model_card(&config, &checkpoint, CardKind::Merged)?;
-        write_merged(
-            args,
-            &config,
-            &Addition::read(&checkpoint)?,
-            &base,
-            Some(&card),
-        )?;
+        let onto = nf4::merge_base(args.base, &base, true)?;
+        if let Some(onto) = onto {
+            print_remarks(output, &[nf4::merge_remark(onto, &base)])?;
+        }
+        let card = model_card(&config, &checkpoint, CardKind::Merged(onto))?;
+        let addition = Addition::read(&checkpoint)?;
+        let merged = Merged::Adapter { onto, card: &card };
+        write_merged(args, &config, &addition, &base, merged)?;
         return print_destination(&checkpoint, output);
     }
     match args.to {
@@ -109,6 +110,7 @@ fn write(args: &ExportArgs) -> Result<(), Error> {
 fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
     let model = config.language_model()?;
+    let trained_in_nf4 = nf4::is_trained_in_nf4(config);
     let scaling = match args.neutral {
         true => Scaling::Neutral,
         false => Scaling::AsConfigured,
@@ -129,6 +131,13 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
         extras,
         output,
     )?;
+    if trained_in_nf4 {
+        eprint_line(&format!(
+            "{}: the adapter was trained with NF4 weights; load its base in 4 bits, as in its \
+             README.md, or with `vllm serve --quantization bitsandbytes`",
+            output.display()
+        ))?;
+    }
     match model.hub_id {
         Some(_) => Ok(()),
         None => eprint_line(&format!(
@@ -140,20 +149,35 @@ fn write_peft(args: &ExportArgs, config: &Config, checkpoint: &Path) -> Result<(
     }
 }
 
+/// What a merged export contains.
+#[derive(Debug, Clone, Copy)]
+enum Merged<'a> {
+    /// The base without an adapter.
+    Base,
+    /// An adapter merged onto the weights `onto`, and the content of README.md.
+    Adapter {
+        onto: Option<MergeBase>,
+        card: &'a str,
+    },
+}
+
 /// Writes a merged model (the base plus the weight change) and its model card.
 fn write_merged(
     args: &ExportArgs,
     config: &Config,
     addition: &Addition,
     base: &BaseModel,
-    card: Option<&str>,
+    merged: Merged<'_>,
 ) -> Result<(), Error> {
     let output = args.output.as_deref().unwrap_or(Path::new(""));
-    if card.is_some()
-        && let Some(remark) = base_remark(base)
-    {
-        print_remarks(output, &[remark])?;
-    }
+    let (onto, card) = match merged {
+        Merged::Base => (None, None),
+        Merged::Adapter { onto, card } => (onto, Some(card)),
+    };
+    let writes_nf4 = args.dtype == Some(ExportDtype::Nf4);
+    let projections = nf4::projections(config, base, onto, writes_nf4)?;
+    let weights = projections.as_ref().map(Nf4Projections::weights);
+    let dequantised = weights.filter(|_| onto == Some(MergeBase::Dequantised));
     let target = match args.to {
         ExportFormat::Ollama => GgufTarget::Ollama {
             card,
@@ -161,29 +185,26 @@ fn write_merged(
         },
         ExportFormat::Gguf => GgufTarget::File,
         _ => {
-            let dtype = dtype(args.dtype, FloatDtype::BF16)?;
-            let shard = (args.max_shard_size.unwrap_or(SHARD_GIGABYTES) * 1e9) as u64;
-            return export_merged(addition, base, dtype, shard, card, output);
+            let folder = MergedFolder {
+                gguf_dtype: match writes_nf4 {
+                    true => FloatDtype::BF16,
+                    false => dtype(args.dtype, FloatDtype::BF16)?,
+                },
+                max_shard_bytes: (args.max_shard_size.unwrap_or(SHARD_GIGABYTES) * 1e9) as u64,
+                card,
+                dequantised,
+                quantised: weights.filter(|_| writes_nf4),
+            };
+            return export_merged(addition, base, folder, output);
         }
     };
-    let (dtype, max_length) = (gguf_dtype(args), config.data.max_length);
-    let remarks = export_whole_gguf(addition, base, dtype, max_length, target, output)?;
+    let matrices = GgufMatrices {
+        dtype: gguf_dtype(args)?,
+        dequantised,
+    };
+    let max_length = config.data.max_length;
+    let remarks = export_whole_gguf(addition, base, matrices, max_length, target, output)?;
     print_remarks(output, &remarks)
-}
-
-/// The weights that an adapter is merged onto, if it was trained with quantised weights.
-fn base_remark(base: &BaseModel) -> Option<String> {
-    let path = base.path.display();
-    match (base.quantization, base.files.weights.n_nf4() > 0) {
-        (Quantization::None, _) => None,
-        (Quantization::Nf4, true) => Some(format!(
-            "the adapter is merged onto the dequantised weights of {path}, with which it was trained"
-        )),
-        (Quantization::Nf4, false) => Some(format!(
-            "the adapter is merged onto the original weights of {path}; it was trained with their \
-             NF4 values, so check the merged model on held-out rows"
-        )),
-    }
 }
 
 /// Prints remarks about an export, one per line.
@@ -217,6 +238,13 @@ fn refuse_unused(args: &ExportArgs) -> Result<(), Error> {
              as f32",
         );
     }
+    let is_merged = args.merged || matches!(args.to, ExportFormat::Merged | ExportFormat::Ollama);
+    if args.base.is_some() && !is_merged {
+        return refused(
+            "--base only applies to --to merged, --to ollama and --to gguf --merged: adapters are not \
+             merged",
+        );
+    }
     match args.max_shard_size {
         Some(_) if args.to != ExportFormat::Merged => {
             refused("--max-shard-size only applies to --to merged: other exports are one file")
@@ -229,7 +257,7 @@ fn refuse_unused(args: &ExportArgs) -> Result<(), Error> {
 }
 
 fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> Result<FloatDtype, Error> {
-    match typed.map(as_gguf) {
+    match typed.map(as_gguf).transpose()? {
         None => Ok(default),
         Some(GgufDtype::Float(dtype)) => Ok(dtype),
         Some(GgufDtype::Q8_0) => Err(Error::Usage(
@@ -239,19 +267,23 @@ fn dtype(typed: Option<ExportDtype>, default: FloatDtype) -> Result<FloatDtype, 
     }
 }
 
-fn as_gguf(typed: ExportDtype) -> GgufDtype {
+fn as_gguf(typed: ExportDtype) -> Result<GgufDtype, Error> {
     match typed {
-        ExportDtype::F32 => GgufDtype::Float(FloatDtype::F32),
-        ExportDtype::F16 => GgufDtype::Float(FloatDtype::F16),
-        ExportDtype::Bf16 => GgufDtype::Float(FloatDtype::BF16),
-        ExportDtype::Q8_0 => GgufDtype::Q8_0,
+        ExportDtype::F32 => Ok(GgufDtype::Float(FloatDtype::F32)),
+        ExportDtype::F16 => Ok(GgufDtype::Float(FloatDtype::F16)),
+        ExportDtype::Bf16 => Ok(GgufDtype::Float(FloatDtype::BF16)),
+        ExportDtype::Q8_0 => Ok(GgufDtype::Q8_0),
+        ExportDtype::Nf4 => Err(Error::Usage(
+            "--dtype nf4 only applies to --to merged: adapters and GGUF files have no NF4"
+                .to_owned(),
+        )),
     }
 }
 
 /// The dtype of a whole GGUF model, f16 by default.
-fn gguf_dtype(args: &ExportArgs) -> GgufDtype {
-    args.dtype
-        .map_or(GgufDtype::Float(FloatDtype::F16), as_gguf)
+fn gguf_dtype(args: &ExportArgs) -> Result<GgufDtype, Error> {
+    let typed = args.dtype.map(as_gguf).transpose()?;
+    Ok(typed.unwrap_or(GgufDtype::Float(FloatDtype::F16)))
 }
 
 /// Checks that `base` is the model that the adapter was trained on. Adapters of a run are checked

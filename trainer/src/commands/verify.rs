@@ -14,8 +14,10 @@ use tooltune_checkpoints::config_types::wrong_types_in;
 use tooltune_checkpoints::weights::HostTensor;
 use tooltune_disk::atomic::write_atomic;
 use tooltune_kernels::ComputeDtype;
-use tooltune_rows::text::prompt_ids;
+use tooltune_rows::text::{TokenizedExample, prompt_ids};
+use tooltune_terminal::count_noun;
 
+use super::export::nf4::projections;
 use super::target::{attach, attach_adapter};
 use super::{DeviceOption, print_line};
 use crate::base_model::BaseModel;
@@ -23,7 +25,10 @@ use crate::cli::{Reader, VerifyArgs};
 use crate::config::Config;
 use crate::encoder::Role;
 use crate::error::Error;
+use crate::eval::in_loop::prepared_rows;
+use crate::eval::loss::mean_loss;
 use crate::eval::ranked_texts::RankedTexts;
+use crate::export::{MergeBase, Nf4Projections};
 use crate::models::{BatchContext, Decoder};
 use crate::recipes::retriever::files;
 use crate::recipes::run_lock::{BASE_MODEL, RETRIEVER, RunLock, Used};
@@ -73,12 +78,22 @@ const F32_SHARE: f32 = 2e-5;
 /// each weight by at most 2⁻⁹ of its value.
 const ROUNDED_SHARE: f32 = 0.02;
 
-/// The largest logit difference that rounding explains.
-fn bound(largest_logit: f32, is_rounded: bool) -> f32 {
-    if is_rounded {
-        ROUNDED_SHARE * largest_logit
-    } else {
-        F32_BOUND.max(F32_SHARE * largest_logit)
+/// How an export rounds the weights of a merge, or the factors of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    F32,
+    Bits16,
+    /// To NF4, which changes weights by about a tenth of their size.
+    Nf4,
+}
+
+/// The largest logit difference that rounding explains; `None` for weights of 4 bits, for which no
+/// difference is too large.
+fn bound(largest_logit: f32, rounding: Rounding) -> Option<f32> {
+    match rounding {
+        Rounding::F32 => Some(F32_BOUND.max(F32_SHARE * largest_logit)),
+        Rounding::Bits16 => Some(ROUNDED_SHARE * largest_logit),
+        Rounding::Nf4 => None,
     }
 }
 
@@ -100,7 +115,8 @@ fn fix(reader: Reader) -> &'static str {
 }
 
 /// Compares the logits of an export with the logits of the checkpoint. The export is loaded by the
-/// rules of its format.
+/// rules of its format. If the adapter was trained with NF4 weights, a merged model is compared with
+/// both bases that it can be merged onto, and the loss of the rows is printed for each.
 fn compare_logits(
     config: &Config,
     checkpoint: &Path,
@@ -109,45 +125,171 @@ fn compare_logits(
     n_rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
-    let (base, trained) = trained_model(config, checkpoint, device)?;
+    let base = BaseModel::from_config(config)?;
+    let choices = match reader {
+        Reader::Merged => MergeBase::choices(&base),
+        _ => &[],
+    };
+    let projections = projections(config, &base, choices.first().copied(), false)?;
+    let base = base.without_quantization();
     let prompts = prompts(config, &base, n_rows, device)?;
-    let expected: Vec<Vec<f32>> = prompts.iter().map(|ids| logits_of(&trained, ids)).collect();
-    drop(trained);
-    refuse_unloadable(reader, export)?;
-    let (exported, is_rounded) = load_export(reader, export, &base, device)?;
-    let (mut worst, mut largest) = (0.0f32, 0.0f32);
-    let (mut n_same, mut n_positions) = (0, 0);
-    for (ids, expected) in prompts.iter().zip(&expected) {
-        let actual = logits_of(&exported, ids);
-        let vocabulary = actual.len() / ids.len().max(1);
-        for (actual, expected) in actual.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
-            let differences = actual.iter().zip(expected).map(|(a, b)| (a - b).abs());
-            // NaN counts as the largest difference.
-            worst = differences.fold(worst, |worst, d| if d <= worst { worst } else { d });
-            largest = expected.iter().fold(largest, |l, x| l.max(x.abs()));
-            n_same += usize::from(most_likely(actual) == most_likely(expected));
-            n_positions += 1;
-        }
+    let held_out = match choices.is_empty() {
+        true => None,
+        false => Some(held_out(config, &base, n_rows, device)?),
+    };
+    let measured = |decoder: &Decoder| -> Result<Measured, Error> {
+        Ok(Measured {
+            logits: prompts
+                .iter()
+                .map(|ids| (ids.len(), logits_of(decoder, ids)))
+                .collect(),
+            loss: match held_out.as_deref() {
+                Some(examples @ [_, ..]) => mean_loss(decoder, examples, None, &mut |_| true)?,
+                _ => None,
+            },
+        })
+    };
+    let mut expected = Vec::new();
+    if choices.is_empty() {
+        let trained = trained_decoder(config, &base, checkpoint, None, device)?;
+        expected.push((None, measured(&trained)?));
     }
-    let bound = bound(largest, is_rounded);
-    let difference = format!(
-        "{} prompts: largest logit difference {worst:.2e} (bound {bound:.2e}, largest logit \
-         {largest:.1}); the most likely token is the same at {n_same} of {n_positions} positions",
-        prompts.len()
-    );
-    // Infinite logits are never explained by rounding and would make the bound infinite.
-    if bound.is_finite() && worst <= bound {
+    for &onto in choices {
+        let nf4 = projections.as_ref();
+        let nf4 = nf4.filter(|_| onto == MergeBase::Dequantised);
+        let trained = trained_decoder(config, &base, checkpoint, nf4, device)?;
+        expected.push((Some(onto), measured(&trained)?));
+    }
+    refuse_unloadable(reader, export)?;
+    let (exported, rounding) = load_export(reader, export, &base, device)?;
+    let actual = measured(&exported)?;
+    drop(exported);
+    if let Some(examples) = &held_out {
+        print_losses(&expected, &actual, examples.len())?;
+    }
+    report(&expected, &actual, rounding, reader, export, checkpoint)
+}
+
+/// Logits of prompts, and the loss of held-out rows if it is measured.
+struct Measured {
+    /// Number of tokens `n` and logits `[n, v]` of each prompt.
+    logits: Vec<(usize, Vec<f32>)>,
+    loss: Option<f64>,
+}
+
+/// Prints the loss of the trained adapter on each base, and of the export.
+fn print_losses(
+    expected: &[(Option<MergeBase>, Measured)],
+    actual: &Measured,
+    n_rows: usize,
+) -> Result<(), Error> {
+    let of_bases = expected.iter().map(|(onto, measured)| {
+        let name = onto.map_or("base", MergeBase::name);
+        (format!("the adapter on the {name}"), measured.loss)
+    });
+    let losses = of_bases.chain([("the export".to_owned(), actual.loss)]);
+    for (name, loss) in losses {
+        let loss = loss.map_or_else(
+            || "not measured, because no row has supervised tokens".to_owned(),
+            |loss| format!("{loss:.4}"),
+        );
         print_line(&format!(
-            "{} matches {}: {difference}",
+            "loss of {name}: {loss} ({})",
+            count_noun(n_rows, "held-out row")
+        ))?;
+    }
+    Ok(())
+}
+
+/// Reports the difference between the logits of an export and the logits of the nearest base, or fails
+/// if rounding does not explain it.
+fn report(
+    expected: &[(Option<MergeBase>, Measured)],
+    actual: &Measured,
+    rounding: Rounding,
+    reader: Reader,
+    export: &Path,
+    checkpoint: &Path,
+) -> Result<(), Error> {
+    let differences = expected.iter().map(|(onto, expected)| {
+        let difference = Difference::new(&expected.logits, &actual.logits);
+        (*onto, difference)
+    });
+    let nearest = differences.reduce(|nearest, other| match other.1.worst < nearest.1.worst {
+        true => other,
+        false => nearest,
+    });
+    let Some((onto, difference)) = nearest else {
+        return Ok(());
+    };
+    let onto = onto.map_or_else(String::new, |onto| format!(" on the {}", onto.name()));
+    let bound = bound(difference.largest, rounding);
+    let n_prompts = actual.logits.len();
+    let found = difference.describe(n_prompts, bound);
+    // Infinite logits are never explained by rounding and would make the bound infinite.
+    let is_finite = difference.worst.is_finite() && difference.largest.is_finite();
+    let names = format!(
+        "{} matches {}{onto}",
+        export.display(),
+        checkpoint.display()
+    );
+    match bound {
+        Some(bound) if bound.is_finite() && difference.worst <= bound => {
+            print_line(&format!("{names}: {found}"))
+        }
+        None if is_finite => print_line(&format!(
+            "{} is rounded to 4 bits, so compare its loss with that of {}{onto}: {found}",
             export.display(),
             checkpoint.display()
-        ))
-    } else {
-        Err(Error::ExportDiffers {
+        )),
+        _ => Err(Error::ExportDiffers {
             export: export.to_owned(),
-            found: difference,
+            found,
             fix: fix(reader),
-        })
+        }),
+    }
+}
+
+/// The difference between the logits of two models.
+struct Difference {
+    worst: f32,
+    /// The largest expected logit.
+    largest: f32,
+    /// Positions with the same most likely token, of `n_positions`.
+    n_same: usize,
+    n_positions: usize,
+}
+
+impl Difference {
+    fn new(expected: &[(usize, Vec<f32>)], actual: &[(usize, Vec<f32>)]) -> Self {
+        let mut all = Self {
+            worst: 0.0,
+            largest: 0.0,
+            n_same: 0,
+            n_positions: 0,
+        };
+        for ((n_tokens, expected), (_, actual)) in expected.iter().zip(actual) {
+            let vocabulary = actual.len() / (*n_tokens).max(1);
+            for (actual, expected) in actual.chunks(vocabulary).zip(expected.chunks(vocabulary)) {
+                let differences = actual.iter().zip(expected).map(|(a, b)| (a - b).abs());
+                // NaN counts as the largest difference.
+                all.worst =
+                    differences.fold(all.worst, |worst, d| if d <= worst { worst } else { d });
+                all.largest = expected.iter().fold(all.largest, |l, x| l.max(x.abs()));
+                all.n_same += usize::from(most_likely(actual) == most_likely(expected));
+                all.n_positions += 1;
+            }
+        }
+        all
+    }
+
+    fn describe(&self, n_prompts: usize, bound: Option<f32>) -> String {
+        let bound = bound.map_or_else(String::new, |bound| format!("bound {bound:.2e}, "));
+        format!(
+            "{n_prompts} prompts: largest logit difference {:.2e} ({bound}largest logit {:.1}); the \
+             most likely token is the same at {} of {} positions",
+            self.worst, self.largest, self.n_same, self.n_positions
+        )
     }
 }
 
@@ -168,14 +310,13 @@ fn refuse_unloadable(reader: Reader, export: &Path) -> Result<(), Error> {
     })
 }
 
-/// Loads the exported model onto `base`. Also returns whether the export rounded its weights to 16
-/// bits.
+/// Loads the exported model onto `base`. Also returns how the export rounded its weights.
 fn load_export(
     reader: Reader,
     export: &Path,
     base: &BaseModel,
     device: &Device,
-) -> Result<(Decoder, bool), Error> {
+) -> Result<(Decoder, Rounding), Error> {
     let plain = PeftConfig::new(1, 1.0, TargetModules::Names(Vec::new()));
     let as_adapter = |tensors: &BTreeMap<String, HostTensor>, scalings: &Scalings| {
         neutral(&plain, tensors, scalings)
@@ -184,10 +325,13 @@ fn load_export(
         Reader::Merged => {
             let merged = BaseModel::open(export, None)?;
             let weights = &merged.files.weights;
-            let is_rounded = weights
-                .names()
-                .any(|name| weights.stored_as(name) != Some("F32"));
-            return Ok((merged.decoder(ComputeDtype::F32, device)?, is_rounded));
+            let is_f32 = |name| weights.stored_as(name) == Some("F32");
+            let rounding = match weights.n_nf4() {
+                0 if weights.names().all(is_f32) => Rounding::F32,
+                0 => Rounding::Bits16,
+                _ => Rounding::Nf4,
+            };
+            return Ok((merged.decoder(ComputeDtype::F32, device)?, rounding));
         }
         Reader::PeftRules => {
             let adapter = load_adapter(export)?;
@@ -215,7 +359,11 @@ fn load_export(
     };
     let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach_adapter(&mut decoder, &adapter, export, device)?;
-    Ok((decoder, is_rounded))
+    let rounding = match is_rounded {
+        true => Rounding::Bits16,
+        false => Rounding::F32,
+    };
+    Ok((decoder, rounding))
 }
 
 /// Whether all values are exactly representable in one 16-bit format.
@@ -245,6 +393,18 @@ fn prompts(
         .take(n)
         .map(|row| Ok(prompt_ids(row, &base.template, &base.tokenizer)?))
         .collect()
+}
+
+/// The first rows of data.eval as training examples.
+fn held_out(
+    config: &Config,
+    base: &BaseModel,
+    n: usize,
+    device: &Device,
+) -> Result<Vec<TokenizedExample>, Error> {
+    let mut rows = eval_rows(config, device, &mut ReadingReport::default())?;
+    rows.truncate(n);
+    Ok(prepared_rows(config, base, &rows)?.examples)
 }
 
 /// Logits of every position, `[n, v]`.
@@ -291,18 +451,26 @@ fn embeddings(
     ))
 }
 
-/// The base model, and its decoder in f32 with the adapter of the checkpoint. Exports are made from
-/// the files of the base model, so the weights come from these files.
-fn trained_model(
+/// The decoder of `base` in f32 with the adapter of the checkpoint. Exports are made from the files
+/// of the base model, so the weights come from these files; with `nf4`, they are replaced by their NF4
+/// values.
+fn trained_decoder(
     config: &Config,
+    base: &BaseModel,
     checkpoint: &Path,
+    nf4: Option<&Nf4Projections>,
     device: &Device,
-) -> Result<(BaseModel, Decoder), Error> {
+) -> Result<Decoder, Error> {
+    let is_plain = base.files.weights.n_nf4() == 0;
+    let mut decoder = match nf4.filter(|_| is_plain) {
+        Some(nf4) => base.changed_decoder(ComputeDtype::F32, device, &|name, weight| {
+            nf4.dequantise(name, weight)
+        })?,
+        None => base.decoder(ComputeDtype::F32, device)?,
+    };
     let model = &config.language_model()?.model_name_or_path;
-    let base = BaseModel::from_config(config)?.without_quantization();
-    let mut decoder = base.decoder(ComputeDtype::F32, device)?;
     attach(&mut decoder, checkpoint, model, device)?;
-    Ok((base, decoder))
+    Ok(decoder)
 }
 
 fn logits(
@@ -312,7 +480,8 @@ fn logits(
     rows: usize,
     device: &Device,
 ) -> Result<(), Error> {
-    let (base, decoder) = trained_model(config, checkpoint, device)?;
+    let base = BaseModel::from_config(config)?.without_quantization();
+    let decoder = trained_decoder(config, &base, checkpoint, None, device)?;
     let prompts: Vec<(Vec<u32>, Vec<f32>)> = prompts(config, &base, rows, device)?
         .into_iter()
         .map(|ids| {
@@ -369,7 +538,7 @@ fn write_error(path: &Path) -> impl Fn(safetensors::SafeTensorError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reader, bound, refuse_unloadable};
+    use super::{Reader, Rounding, bound, refuse_unloadable};
 
     #[test]
     fn a_folder_that_transformers_cannot_load_fails() {
@@ -392,10 +561,11 @@ mod tests {
 
     #[test]
     fn the_rounding_tolerance_grows_with_the_logits() {
-        assert_eq!(bound(4.0, false), 1e-4);
+        assert_eq!(bound(4.0, Rounding::F32), Some(1e-4));
         // A correct merge of SmolLM2-135M differed by this much.
-        assert!(bound(40.3, false) > 2.16e-4);
-        assert!(bound(40.3, false) < 1e-3);
-        assert_eq!(bound(50.0, true), 1.0);
+        let large = bound(40.3, Rounding::F32).expect("a bound");
+        assert!(large > 2.16e-4 && large < 1e-3);
+        assert_eq!(bound(50.0, Rounding::Bits16), Some(1.0));
+        assert_eq!(bound(50.0, Rounding::Nf4), None);
     }
 }

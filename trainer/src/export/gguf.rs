@@ -5,8 +5,8 @@ use std::path::Path;
 use tooltune_checkpoints::PromptFiles;
 use tooltune_checkpoints::adapter::{GgufBase, peft_rules, write_gguf_adapter};
 use tooltune_checkpoints::merged::{
-    GgufMergeOptions, OLLAMA_MODEL, OllamaFolder, refused_by_llama_cpp, save_merged_gguf,
-    save_ollama,
+    GgufMergeOptions, Nf4Weights, OLLAMA_MODEL, OllamaFolder, refused_by_llama_cpp,
+    save_merged_gguf, save_ollama,
 };
 use tooltune_checkpoints::model_files::{GgufVocabulary, TokenizerSource};
 use tooltune_checkpoints::weights::{FloatDtype, GgufDtype};
@@ -57,8 +57,25 @@ pub enum GgufTarget<'a> {
     },
 }
 
-/// Writes `base` merged with `addition` as a GGUF model with matrices in `dtype`. Returns remarks
-/// on how the server differs from training for texts of at most `max_length` tokens.
+/// The matrices of a whole GGUF model.
+#[derive(Debug, Clone, Copy)]
+pub struct GgufMatrices<'a> {
+    /// Their dtype.
+    pub dtype: GgufDtype,
+    /// Weights of a plain base that are merged as their NF4 values.
+    pub dequantised: Option<Nf4Weights<'a>>,
+}
+
+impl From<GgufDtype> for GgufMatrices<'_> {
+    fn from(dtype: GgufDtype) -> Self {
+        Self {
+            dtype,
+            dequantised: None,
+        }
+    }
+}
+
+/// Writes `base` merged with `addition` as a GGUF model with these matrices. Returns remarks on how the server differs from training for texts of at most `max_length` tokens.
 ///
 /// # Errors
 ///
@@ -67,7 +84,7 @@ pub enum GgufTarget<'a> {
 pub fn export_whole_gguf(
     addition: &Addition,
     base: &BaseModel,
-    dtype: GgufDtype,
+    matrices: GgufMatrices<'_>,
     max_length: usize,
     target: GgufTarget<'_>,
     output: &Path,
@@ -81,7 +98,8 @@ pub fn export_whole_gguf(
     };
     let own_template = own_template(&prompts, base, target);
     let options = GgufMergeOptions {
-        dtype,
+        dtype: matrices.dtype,
+        dequantised: matrices.dequantised,
         chat_template: prompts.chat_template.as_deref().or(own_template.as_deref()),
         add_bos: Some(served.adds_bos),
         vocabulary: vocabulary.as_ref(),

@@ -4,10 +4,12 @@
 //! config fields compute the same results.
 
 mod gguf;
+mod nf4;
 mod refusals;
 mod served;
 
-pub use gguf::{GgufTarget, export_gguf, export_whole_gguf};
+pub use gguf::{GgufMatrices, GgufTarget, export_gguf, export_whole_gguf};
+pub use nf4::{MergeBase, Nf4Projections};
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +20,7 @@ use tooltune_checkpoints::adapter::{
     load_adapter, neutral, peft_rules, save_adapter_with_files, with_named_targets,
 };
 use tooltune_checkpoints::merged::{
-    MergeOptions, refused_by_llama_cpp, save_merged, tokenizer_files,
+    MergeOptions, Nf4Weights, refused_by_llama_cpp, save_merged, tokenizer_files,
 };
 use tooltune_checkpoints::model_files::TokenizerSource;
 use tooltune_checkpoints::weights::FloatDtype;
@@ -131,9 +133,22 @@ impl Addition {
     }
 }
 
-/// Writes `base` merged with `addition` into the directory `output`, in files of at most
-/// `max_shard_bytes`. If the base is a GGUF file, the tensors have `dtype`; other bases keep their
-/// dtype. `card` is the content of README.md.
+/// How a merged folder is written.
+#[derive(Debug, Clone, Copy)]
+pub struct MergedFolder<'a> {
+    /// Dtype of all tensors if the base is a GGUF file; other bases keep their dtype.
+    pub gguf_dtype: FloatDtype,
+    /// Maximum bytes of tensors per file.
+    pub max_shard_bytes: u64,
+    /// Content of README.md.
+    pub card: Option<&'a str>,
+    /// Weights of a plain base that are merged as their NF4 values.
+    pub dequantised: Option<Nf4Weights<'a>>,
+    /// Weights that are written in NF4, in the layout of bitsandbytes.
+    pub quantised: Option<Nf4Weights<'a>>,
+}
+
+/// Writes `base` merged with `addition` into the directory `output`.
 ///
 /// # Errors
 ///
@@ -141,9 +156,7 @@ impl Addition {
 pub fn export_merged(
     addition: &Addition,
     base: &BaseModel,
-    dtype: FloatDtype,
-    max_shard_bytes: u64,
-    card: Option<&str>,
+    folder: MergedFolder<'_>,
     output: &Path,
 ) -> Result<(), Error> {
     // A vocabulary inside a GGUF file is written to a separate file.
@@ -151,14 +164,16 @@ pub fn export_merged(
         TokenizerSource::Json(_) => None,
         TokenizerSource::Gguf(_) => Some(base.tokenizer.to_json()?),
     };
-    let card = card.map(|card| (README.to_owned(), card.into()));
+    let card = folder.card.map(|card| (README.to_owned(), card.into()));
     let extra_files = BTreeMap::from_iter(card);
     let options = MergeOptions {
         extra_files: Some(&extra_files),
-        max_shard_bytes,
-        gguf_dtype: dtype,
+        max_shard_bytes: folder.max_shard_bytes,
+        gguf_dtype: folder.gguf_dtype,
         tokenizer_json: tokenizer_json.as_deref(),
         prompts: Some(&addition.prompts),
+        dequantised: folder.dequantised,
+        quantised: folder.quantised,
     };
     Ok(save_merged(
         output,

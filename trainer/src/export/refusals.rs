@@ -148,7 +148,7 @@ mod tests {
 
     fn export_f32(base: &BaseModel, path: &Path) -> Result<Vec<String>, Error> {
         let (nothing, dtype) = (Addition::none(), GgufDtype::Float(FloatDtype::F32));
-        export_whole_gguf(&nothing, base, dtype, 2048, GgufTarget::File, path)
+        export_whole_gguf(&nothing, base, dtype.into(), 2048, GgufTarget::File, path)
     }
 
     fn config(dir: &Path, more: &str) -> Config {

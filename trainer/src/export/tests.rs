@@ -129,7 +129,15 @@ fn bos_first_model(dir: &TempDir) -> BaseModel {
 
 /// Writes the same model as a GGUF file.
 fn as_gguf(base: &BaseModel, path: &Path) -> BaseModel {
-    export_whole_gguf(&Addition::none(), base, F32, 2048, GgufTarget::File, path).unwrap();
+    export_whole_gguf(
+        &Addition::none(),
+        base,
+        F32.into(),
+        2048,
+        GgufTarget::File,
+        path,
+    )
+    .unwrap();
     BaseModel::open(path, None).unwrap()
 }
 
@@ -204,8 +212,8 @@ fn check_prompts(base: &BaseModel, dir: &Path, name: &str) {
         card: None,
         system: None,
     };
-    export_whole_gguf(&addition, base, F32, 2048, GgufTarget::File, &file).unwrap();
-    export_whole_gguf(&addition, base, F32, 2048, ollama, &folder).unwrap();
+    export_whole_gguf(&addition, base, F32.into(), 2048, GgufTarget::File, &file).unwrap();
+    export_whole_gguf(&addition, base, F32.into(), 2048, ollama, &folder).unwrap();
     let modelfile = fs::read_to_string(folder.join("Modelfile")).unwrap();
     for chat in [&CHAT[..], &CHAT[1..], &CHAT[1..2], &CHAT[..2]] {
         let expected = training_ids(base, chat);
@@ -326,7 +334,7 @@ fn stop_tokens_match_training_and_missing_ones_are_named() {
     let lines = export_whole_gguf(
         &addition(&base),
         &base,
-        F32,
+        F32.into(),
         2048,
         GgufTarget::File,
         &output,
@@ -353,9 +361,13 @@ fn the_base_of_a_gguf_file_is_written_as_a_folder() {
     export_merged(
         &Addition::none(),
         &gguf,
-        FloatDtype::F32,
-        u64::MAX,
-        None,
+        MergedFolder {
+            gguf_dtype: FloatDtype::F32,
+            max_shard_bytes: u64::MAX,
+            card: None,
+            dequantised: None,
+            quantised: None,
+        },
         &output,
     )
     .unwrap();

@@ -4,6 +4,7 @@
 //! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
 //! time. With [`Projections::Nf4`], the projections are stored in 4 bits; see `nf4`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -64,6 +65,15 @@ pub fn expected_tensors(config: &DecoderConfig) -> Vec<(String, Vec<usize>)> {
         }
     }
     tensors
+}
+
+/// Names of the weights that [`Quantization::Nf4`] stores in 4 bits: all projections of all blocks.
+pub fn projection_weights(config: &DecoderConfig) -> BTreeSet<String> {
+    let of_layer = |layer: usize| {
+        let paths = config.projections(layer).paths.iter();
+        paths.map(move |path| format!("model.layers.{layer}.{path}.weight"))
+    };
+    (0..config.num_hidden_layers).flat_map(of_layer).collect()
 }
 
 /// Sizes of linear attention, if the block has it.

@@ -18,3 +18,4 @@ pub mod rotary;
 pub use config::DecoderConfig;
 pub use decoder::{BatchContext, Decoder};
 pub use multipliers::QueryScaling;
+pub(crate) use nf4::quantised_dtype;

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use burn::tensor::{DType, Device, bf16};
+use burn::tensor::{DType, Device};
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{FloatDtype, Nf4Absmax, Nf4Tensor, Weights, nf4_dynamic_map};
 use tooltune_kernels::frozen_weight::quantised::Nf4;
@@ -47,11 +47,12 @@ impl<'a> Nf4Loader<'a> {
         shape: [usize; 2],
     ) -> Result<Option<FrozenWeight>, CheckpointError> {
         let is_quantised = self.weights.n_nf4() > 0;
+        let dtype = quantised_dtype(self.compute_dtype);
         let mut parts = Vec::with_capacity(names.len());
         for name in names {
             let part = match is_quantised {
                 true => self.weights.read_nf4(name)?,
-                false => Some(self.quantised(name)?),
+                false => Some(self.weights.quantise_nf4(name, dtype)?),
             };
             parts.extend(part.map(nf4_matrix));
         }
@@ -74,27 +75,6 @@ impl<'a> Nf4Loader<'a> {
         }
     }
 
-    /// The codes of a plain weight.
-    fn quantised(&self, name: &str) -> Result<Nf4Tensor, CheckpointError> {
-        let mut weight = self.weights.read_f32(name)?;
-        let dtype = match self.compute_dtype {
-            ComputeDtype::F32 => FloatDtype::F32,
-            ComputeDtype::Bf16 => {
-                for value in &mut weight.values {
-                    *value = bf16::from_f32(*value).to_f32();
-                }
-                FloatDtype::BF16
-            }
-        };
-        Nf4Tensor::quantise(&weight, dtype, true).map_err(|element| {
-            let value = weight.values[element];
-            self.damaged(
-                name,
-                format!("its value {element} is {value}, which has no NF4 code"),
-            )
-        })
-    }
-
     /// Warns if the folder quantises only some projections of a stack. Such stacks are dequantised.
     pub(super) fn warn_of_mixed_stacks(&self) {
         if self.n_mixed.get() > 0 {
@@ -106,6 +86,14 @@ impl<'a> Nf4Loader<'a> {
                 self.compute_dtype
             );
         }
+    }
+}
+
+/// The dtype to which plain weights are rounded before they are quantised.
+pub(crate) fn quantised_dtype(compute_dtype: ComputeDtype) -> FloatDtype {
+    match compute_dtype {
+        ComputeDtype::F32 => FloatDtype::F32,
+        ComputeDtype::Bf16 => FloatDtype::BF16,
     }
 }
 

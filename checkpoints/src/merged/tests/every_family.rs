@@ -116,6 +116,7 @@ fn numbers_of_every_merged_config_have_the_types_that_transformers_declares() {
                 chat_template: None,
                 add_bos: None,
                 vocabulary: Some(&vocabulary(n_tokens, bos, pad)),
+                dequantised: None,
             };
             let none = (tiny_llama_adapter().0, Scalings::new());
             save_merged_gguf(&gguf, &folder, &none.0, &none.1, &options).unwrap();

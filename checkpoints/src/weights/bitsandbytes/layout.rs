@@ -1,9 +1,11 @@
 //! The values and blocks of NF4: tables, quantisation and dequantisation without files.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use rayon::prelude::*;
 
+use crate::error::CheckpointError;
 use crate::weights::{FloatDtype, HostTensor};
 
 /// Weights per block, which share one absmax.
@@ -242,6 +244,27 @@ impl Nf4Tensor {
             codes,
             absmax,
             dtype,
+        })
+    }
+
+    /// Rounds the values of `weight` to `dtype` and quantises them with nested absmax values.
+    ///
+    /// # Errors
+    ///
+    /// A value is NaN or infinite. The error names `path` and the tensor `name`.
+    pub(crate) fn quantise_rounded(
+        mut weight: HostTensor,
+        dtype: FloatDtype,
+        path: &Path,
+        name: &str,
+    ) -> Result<Nf4Tensor, CheckpointError> {
+        for value in &mut weight.values {
+            *value = dtype.rounded(*value);
+        }
+        Nf4Tensor::quantise(&weight, dtype, true).map_err(|element| {
+            let value = weight.values[element];
+            let problem = format!("its value {element} is {value}, which has no NF4 code");
+            CheckpointError::malformed(path, format!("tensor {name}"), problem)
         })
     }
 

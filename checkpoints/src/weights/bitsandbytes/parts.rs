@@ -9,13 +9,13 @@ use crate::weights::encoding::Encoding;
 use crate::weights::{StoredTensor, Weights};
 
 /// Precedes the name of the layout in the name of a quantisation state.
-const STATE: &str = ".quant_state.bitsandbytes__";
+pub(super) const STATE: &str = ".quant_state.bitsandbytes__";
 
 /// Names of the parts after the name of the weight.
-const ABSMAX: &str = ".absmax";
-const QUANT_MAP: &str = ".quant_map";
-const NESTED_ABSMAX: &str = ".nested_absmax";
-const NESTED_QUANT_MAP: &str = ".nested_quant_map";
+pub(super) const ABSMAX: &str = ".absmax";
+pub(super) const QUANT_MAP: &str = ".quant_map";
+pub(super) const NESTED_ABSMAX: &str = ".nested_absmax";
+pub(super) const NESTED_QUANT_MAP: &str = ".nested_quant_map";
 
 /// Data types in which bitsandbytes stores bytes of codes (`bnb_4bit_quant_storage`), and their
 /// bytes.

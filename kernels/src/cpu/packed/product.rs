@@ -42,7 +42,7 @@ const CHUNK_IN_PLACE: usize = 4 * CHUNK_WORDS;
 /// Number of panels from which packing the rows is worthwhile.
 pub(crate) const MANY_PANELS: usize = 6;
 /// Multiply-adds below which waking a second thread costs more than it saves.
-const SERIAL_WORK: usize = 1 << 19;
+pub(crate) const SERIAL_WORK: usize = 1 << 19;
 
 /// One product, over the word range `words` of the depth.
 #[derive(Debug, Clone)]

@@ -1,8 +1,12 @@
 //! NF4 codes in the order of panels, and the loops that decode them.
 //!
-//! A panel has 32 columns, which are rows of the weight. Its codes are lines of 32 bytes, one per
-//! pair of depths: a byte has the two codes of a column, the first depth in the low bits. A line
-//! therefore decodes to the words of a line of panels without a shuffle between columns.
+//! A panel has 32 columns, which are rows of the weight. Its codes are lines of 32 words, one per
+//! column, for eight depths: the low half of a word has the codes of the even depths, and the high
+//! half the codes of the odd depths. A shift by a multiple of four bits therefore moves the codes of a pair of
+//! depths to the bits where instructions look up 16 or 32 bits at a time, without a shuffle between
+//! columns.
+
+mod few_rows;
 
 use std::ops::Range;
 
@@ -21,16 +25,24 @@ use crate::cpu::packed::panels::{COLUMNS, HALF, Panels};
 use crate::cpu::packed::product::MANY_PANELS;
 use crate::cpu::weight_arena::ArenaArray;
 
-/// The codes of one pair of depths in all columns of a panel.
+/// The codes of [`LINE_PAIRS`] pairs of depths in all columns of a panel.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(32))]
-pub(super) struct CodeLine(pub(super) [u8; COLUMNS]);
+#[repr(C, align(64))]
+pub(super) struct CodeLine(pub(super) [u32; COLUMNS]);
+
+/// Pairs of depths per line.
+pub(super) const LINE_PAIRS: usize = 4;
 
 /// Pairs of depths that share the scales of a panel.
 const PAIRS: usize = BLOCK / 2;
 
-/// Two codes of the value 0.
-const ZEROS: u8 = 0x77;
+/// Eight codes of the value 0.
+const ZEROS: u32 = 0x7777_7777;
+
+/// Position of the code of a depth in a word of a line, in bits.
+const fn code_bit(depth: usize) -> usize {
+    4 * (depth / 2) + 16 * (depth % 2)
+}
 
 /// The smallest absmax that the instruction that rounds to bf16 supports: it flushes subnormal
 /// results, which smaller ones could have.
@@ -249,14 +261,18 @@ impl Ordered {
         for (index, part) in parts.iter().enumerate() {
             rows.extend((0..part.shape[0]).map(|row| (index, row)));
         }
-        let mut lines = ArenaArray::repeated(CodeLine([ZEROS; COLUMNS]), n_panels * pairs);
-        let panels = lines.par_chunks_mut(pairs.max(1)).enumerate();
+        let lines_of_panel = pairs / LINE_PAIRS;
+        let mut lines = ArenaArray::repeated(CodeLine([ZEROS; COLUMNS]), n_panels * lines_of_panel);
+        let panels = lines.par_chunks_mut(lines_of_panel.max(1)).enumerate();
         panels.for_each(|(panel, lines)| {
             let own = &rows[panel * COLUMNS..columns.min((panel + 1) * COLUMNS)];
             for (column, &(part, row)) in own.iter().enumerate() {
                 let codes = &parts[part].codes[row * pairs..(row + 1) * pairs];
-                for (line, byte) in lines.iter_mut().zip(codes) {
-                    line.0[column] = byte.rotate_left(4);
+                for (line, bytes) in lines.iter_mut().zip(codes.chunks_exact(LINE_PAIRS)) {
+                    let codes = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+                    let words = codes.enumerate();
+                    let words = words.map(|(depth, code)| u32::from(code) << code_bit(depth));
+                    line.0[column] = words.fold(0, |word, code| word | code);
                 }
             }
         });
@@ -329,7 +345,13 @@ impl Ordered {
         absmax
     }
 
-    /// Decodes some pairs of depths of a panel; `to` begins at the first of them.
+    /// The lines of a panel.
+    fn lines(&self, panel: usize) -> &[CodeLine] {
+        let n = self.pairs / LINE_PAIRS;
+        &self.lines[panel * n..(panel + 1) * n]
+    }
+
+    /// Decodes some pairs of depths of a panel, in whole lines; `to` begins at the first of them.
     ///
     /// # Safety
     ///
@@ -340,7 +362,7 @@ impl Ordered {
             let block = start / PAIRS;
             let end = pairs.end.min((block + 1) * PAIRS);
             let absmax = self.absmax(panel, block);
-            let lines = &self.lines[panel * self.pairs + start..panel * self.pairs + end];
+            let lines = &self.lines(panel)[start / LINE_PAIRS..end / LINE_PAIRS];
             let first_line = (start - pairs.start) * 2 / T::DEPTHS;
             let words = to.words.wrapping_add(first_line * to.layout.line);
             // SAFETY: guaranteed by the caller.
@@ -392,15 +414,15 @@ impl Ordered {
                 }
             }
         }
-        for (pair, line) in lines.iter().enumerate() {
-            for (column, byte) in line.0.into_iter().enumerate() {
-                let value = |code: u8| {
-                    let value = TABLE[usize::from(code)] * absmax[column];
+        for (index, line) in lines.iter().enumerate() {
+            for (column, codes) in line.0.into_iter().enumerate() {
+                let values: [T; 2 * LINE_PAIRS] = std::array::from_fn(|depth| {
+                    let code = codes >> code_bit(depth) & 15;
+                    let value = TABLE[code as usize] * absmax[column];
                     T::narrow(rounded(value, self.dtype))
-                };
-                let values = [value(byte & 15), value(byte >> 4)];
+                });
                 for (i, values) in values.chunks_exact(T::DEPTHS).enumerate() {
-                    let line = pair * 2 / T::DEPTHS + i;
+                    let line = index * 2 * LINE_PAIRS / T::DEPTHS + i;
                     let word = T::pack_word(|depth| values[depth]);
                     // SAFETY: guaranteed by the caller.
                     unsafe { *to.words.add(to.layout.offset(line, column)) = word };

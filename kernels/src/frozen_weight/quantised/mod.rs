@@ -2,7 +2,8 @@
 //!
 //! The layout is that of bitsandbytes. A weight has 4.127 bits instead of 16. On the CPU the codes
 //! are reordered to panels once, and a product decodes them into panels in borrowed memory. On a GPU
-//! they stay in this order, and a product dequantises them into a temporary matrix.
+//! they stay in this order, and a product dequantises them into a temporary matrix. On CPUs with
+//! instructions for pairs of bf16, one to four rows are multiplied with the codes themselves.
 
 pub(crate) mod cpu;
 #[cfg(target_arch = "x86_64")]
@@ -44,6 +45,17 @@ pub const TABLE: [f32; 16] = [
     0.722_956_84,
     1.0,
 ];
+
+/// [`TABLE`] in bf16.
+pub(super) const TABLE_BF16: [bf16; 16] = {
+    let mut table = [bf16::ZERO; 16];
+    let mut code = 0;
+    while code < 16 {
+        table[code] = bf16::from_f32_const(TABLE[code]);
+        code += 1;
+    }
+    table
+};
 
 /// A matrix in NF4.
 ///

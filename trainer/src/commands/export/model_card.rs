@@ -13,11 +13,13 @@ use tooltune_hub::marked_card;
 use tooltune_suites::SuiteInfo;
 
 use crate::commands::count_noun;
+use crate::commands::export::nf4::is_trained_in_nf4;
 use crate::commands::export::published::{file_name, publishable_settings};
-use crate::config::Config;
 use crate::config::budgets::RUN_FILE_BYTES;
+use crate::config::{ComputeDtype, Config};
 use crate::error::Error;
 use crate::eval::report_files::METRICS_FILE;
+use crate::export::MergeBase;
 use crate::recipes::run_lock::{BASE_MODEL, RunLock};
 use crate::recipes::selection::measured_lines;
 
@@ -26,8 +28,9 @@ use crate::recipes::selection::measured_lines;
 pub(in crate::commands) enum CardKind {
     /// An adapter without its base.
     Adapter,
-    /// The base with the adapter merged into its weights.
-    Merged,
+    /// The base with the adapter merged into its weights; for an adapter that was trained with NF4
+    /// weights, into these.
+    Merged(Option<MergeBase>),
 }
 
 /// Returns the README.md of an export.
@@ -40,13 +43,14 @@ pub(in crate::commands) fn model_card(
     checkpoint: &Path,
     kind: CardKind,
 ) -> Result<String, Error> {
+    let in_nf4 = is_trained_in_nf4(config);
     let base = config.language_model()?;
     let path = file_name(&base.model_name_or_path);
     let hub_name = base.hub_id.as_deref();
     let lock = RunLock::read_for_checkpoint(checkpoint)?;
     let (library, what) = match kind {
         CardKind::Adapter => ("peft", "A LoRA adapter of"),
-        CardKind::Merged => ("transformers", "A LoRA adapter merged into"),
+        CardKind::Merged(_) => ("transformers", "A LoRA adapter merged into"),
     };
     let mut text = "---\n".to_owned();
     // The hub rejects `base_model` if it is not a hub name.
@@ -79,7 +83,15 @@ pub(in crate::commands) fn model_card(
             format!("tooltune {}", env!("CARGO_PKG_VERSION")),
         ),
     ];
-    for (name, value) in rows {
+    let nf4 = in_nf4.then(|| {
+        let layers = "linear layers in NF4 with double quantisation (QLoRA)".to_owned();
+        ("base in training", layers)
+    });
+    let onto = match kind {
+        CardKind::Merged(onto) => onto.map(|onto| ("merged onto", onto.name().to_owned())),
+        CardKind::Adapter => None,
+    };
+    for (name, value) in rows.into_iter().chain(nf4).chain(onto) {
         line(&mut text, &format!("| {name} | {value} |"));
     }
     let inputs = lock.iter().flat_map(|lock| &lock.inputs);
@@ -115,7 +127,12 @@ pub(in crate::commands) fn model_card(
          To repeat the run, use `tooltune train FILE` with these settings. File names are shown \
          without folders and addresses without secrets.",
     );
-    usage(&mut text, checkpoint, hub_name.unwrap_or(&path), kind)?;
+    let name = hub_name.unwrap_or(&path);
+    let nf4_dtype = in_nf4.then_some(match base.compute_dtype {
+        ComputeDtype::F32 => "float32",
+        ComputeDtype::Bf16 | ComputeDtype::Auto => "bfloat16",
+    });
+    usage(&mut text, checkpoint, name, kind, nf4_dtype)?;
     Ok(marked_card(&text))
 }
 
@@ -278,8 +295,15 @@ fn run_metrics(checkpoint: &Path) -> Result<Vec<(&'static str, String, f64)>, Er
     Ok(metrics)
 }
 
-/// Describes the prompts and writes the code that loads the export.
-fn usage(text: &mut String, checkpoint: &Path, base: &str, kind: CardKind) -> Result<(), Error> {
+/// Describes the prompts and writes the code that loads the export. `nf4_dtype` is torch's name of the
+/// compute dtype if the adapter was trained with NF4 weights.
+fn usage(
+    text: &mut String,
+    checkpoint: &Path,
+    base: &str,
+    kind: CardKind,
+    nf4_dtype: Option<&str>,
+) -> Result<(), Error> {
     let prompts = PromptFiles::read(checkpoint)?;
     line(text, "\n## Usage\n");
     if let Some(prompt) = &prompts.slot_prompt {
@@ -303,10 +327,10 @@ fn usage(text: &mut String, checkpoint: &Path, base: &str, kind: CardKind) -> Re
                 "The base is a GGUF file. `tooltune export RUN --checkpoint base --to merged \
                  --output base` converts it to a folder for transformers:\n",
             );
-            adapter_code("base")
+            adapter_code("base", nf4_dtype)
         }
-        CardKind::Adapter => adapter_code(base),
-        CardKind::Merged => "from transformers import AutoModelForCausalLM\n\n\
+        CardKind::Adapter => adapter_code(base, nf4_dtype),
+        CardKind::Merged(_) => "from transformers import AutoModelForCausalLM\n\n\
              model = AutoModelForCausalLM.from_pretrained(\"this folder\")"
             .to_owned(),
     };
@@ -319,10 +343,20 @@ fn is_gguf(base: &str) -> bool {
 }
 
 /// The code that loads the adapter onto its base.
-fn adapter_code(base: &str) -> String {
-    format!(
-        "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n\
-         model = AutoModelForCausalLM.from_pretrained({base:?})\n\
-         model = PeftModel.from_pretrained(model, \"this folder\")"
-    )
+fn adapter_code(base: &str, nf4_dtype: Option<&str>) -> String {
+    let model = "AutoModelForCausalLM.from_pretrained";
+    let load = match nf4_dtype {
+        None => format!(
+            "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n\
+             model = {model}({base:?})"
+        ),
+        Some(dtype) => format!(
+            "import torch\nfrom peft import PeftModel\n\
+             from transformers import AutoModelForCausalLM, BitsAndBytesConfig\n\n\
+             nf4 = BitsAndBytesConfig(\n    load_in_4bit=True,\n    bnb_4bit_quant_type=\"nf4\",\n    \
+             bnb_4bit_use_double_quant=True,\n    bnb_4bit_compute_dtype=torch.{dtype},\n)\n\
+             model = {model}({base:?}, dtype=torch.{dtype}, quantization_config=nf4)"
+        ),
+    };
+    format!("{load}\nmodel = PeftModel.from_pretrained(model, \"this folder\")")
 }
