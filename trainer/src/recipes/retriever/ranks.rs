@@ -10,17 +10,21 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::interrupt::Interrupt;
-use crate::recipes::ranks::{Order, compare, next_order};
+use crate::recipes::data_plane::DataPlane;
+use crate::recipes::ranks::{Order, compare, disconnect, next_order};
 
 /// Sends counters, parameters and moments to the other ranks.
 pub(in crate::recipes) fn hand_over(
     run: &RetrieverRun<'_>,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, &DataPlane),
 ) -> Result<(), Error> {
     if ranks.world_size() == 1 || !run.is_divisible() {
         return Ok(());
     }
     ranks.broadcast(to_bytes(&run.state))?;
+    if data_plane.share(tensors(run), ranks)?.is_some() {
+        return Ok(());
+    }
     for tensor in tensors(run) {
         let data = tensor.to_data();
         let bytes = data.iter::<f32>().flat_map(f32::to_le_bytes);
@@ -38,13 +42,29 @@ pub(in crate::recipes) fn take_over<'a>(
     config: &Config,
     preparation: &'a RetrieverPreparation,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, &DataPlane),
 ) -> Result<RetrieverRun<'a>, Error> {
     let training = config.trained_retriever().ok_or_else(super::no_training)?;
     let mut run = RetrieverRun::new(config, training, preparation, device)?;
     run.state = from_bytes(&ranks.broadcast(Vec::new())?)?;
-    let mut received = Vec::new();
-    for tensor in tensors(&run) {
+    let vectors = match data_plane.share(tensors(&run), ranks)? {
+        Some(vectors) => vectors,
+        None => receive(&run, device, ranks)?,
+    };
+    let state = &mut run.optimizer.state;
+    [run.parameters, state.first_moment, state.second_moment] = vectors;
+    state.step = run.state.optimizer_step;
+    Ok(run)
+}
+
+/// Parameters and moments of the first rank, over the connection to it.
+fn receive(
+    run: &RetrieverRun<'_>,
+    device: &Device,
+    ranks: &mut Ranks,
+) -> Result<[Tensor<1>; 3], Error> {
+    let mut received = tensors(run).map(Tensor::clone);
+    for tensor in &mut received {
         let bytes = ranks.broadcast(Vec::new())?;
         let (values, _) = bytes.as_chunks::<4>();
         let values: Vec<f32> = values.iter().map(|x| f32::from_le_bytes(*x)).collect();
@@ -52,15 +72,9 @@ pub(in crate::recipes) fn take_over<'a>(
             return Err(unreadable());
         }
         let shape = [values.len()];
-        received.push(Tensor::from_data(TensorData::new(values, shape), device));
+        *tensor = Tensor::from_data(TensorData::new(values, shape), device);
     }
-    let mut received = received.into_iter();
-    let mut next = || received.next().ok_or_else(unreadable);
-    run.parameters = next()?;
-    run.optimizer.state.first_moment = next()?;
-    run.optimizer.state.second_moment = next()?;
-    run.optimizer.state.step = run.state.optimizer_step;
-    Ok(run)
+    Ok(received)
 }
 
 /// Parameters and moments.
@@ -79,18 +93,19 @@ pub fn follow(
     config: &Config,
     preparation: &RetrieverPreparation,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, mut data_plane): (&mut Ranks, DataPlane),
 ) -> Result<u8, Error> {
-    let mut run = take_over(config, preparation, device, ranks)?;
+    let mut run = take_over(config, preparation, device, (ranks, &data_plane))?;
     let interrupt = Interrupt::begin();
     loop {
         match next_order(ranks)? {
             Order::RetrieverStep => {
-                run.follow_step(ranks, interrupt.is_set())?;
+                run.follow_step((ranks, &data_plane), interrupt.is_set())?;
             }
             Order::Compare => compare(&[("retriever", &run.parameters)], ranks)?,
+            Order::Disconnect => disconnect(&mut data_plane, ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
-            Order::Step { .. } | Order::Serve | Order::Disconnect => return Err(unreadable()),
+            Order::Step { .. } | Order::Serve => return Err(unreadable()),
         }
     }
 }
