@@ -128,7 +128,7 @@ fn open_data_plane(
     device: &Device,
     ranks: &mut Ranks,
 ) -> Result<DataPlane, Error> {
-    let data_plane = DataPlane::open(ranks, (device, config.device))?;
+    let data_plane = DataPlane::open(ranks, device, config.device)?;
     if let Some(description) = data_plane.description() {
         say(description)?;
     }

@@ -154,7 +154,7 @@ fn measure_nccl(ranks: &mut Ranks, device: Device, bytes: &[usize]) -> Result<Ve
         return Ok(Vec::new());
     }
     let opened = device::open(device)?;
-    let mut data_plane = DataPlane::open(ranks, (&opened, device))?;
+    let mut data_plane = DataPlane::open(ranks, &opened, device)?;
     if let Some(description) = data_plane.description().filter(|_| ranks.is_leader()) {
         print_line(description)?;
     }

@@ -1,7 +1,7 @@
 //! Starts the other ranks of a retriever's run with the state of the first one, and computes shares
 //! of its steps.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use tooltune_ranks::Ranks;
 
 use super::preparation::RetrieverPreparation;
@@ -11,7 +11,9 @@ use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::interrupt::Interrupt;
 use crate::recipes::data_plane::DataPlane;
-use crate::recipes::ranks::{Order, compare, disconnect, next_order};
+use crate::recipes::ranks::{
+    Order, compare, disconnect, next_order, receive_vectors, send_vectors,
+};
 
 /// Sends counters, parameters and moments to the other ranks.
 pub(in crate::recipes) fn hand_over(
@@ -22,15 +24,10 @@ pub(in crate::recipes) fn hand_over(
         return Ok(());
     }
     ranks.broadcast(to_bytes(&run.state))?;
-    if data_plane.share(tensors(run), ranks)?.is_some() {
-        return Ok(());
+    match data_plane.share(vectors(run), ranks)? {
+        Some(_) => Ok(()),
+        None => send_vectors(vectors(run), ranks),
     }
-    for tensor in tensors(run) {
-        let data = tensor.to_data();
-        let bytes = data.iter::<f32>().flat_map(f32::to_le_bytes);
-        ranks.broadcast(bytes.collect())?;
-    }
-    Ok(())
 }
 
 /// The run of a rank that computes shares: receives what [`hand_over`] sends.
@@ -47,38 +44,18 @@ pub(in crate::recipes) fn take_over<'a>(
     let training = config.trained_retriever().ok_or_else(super::no_training)?;
     let mut run = RetrieverRun::new(config, training, preparation, device)?;
     run.state = from_bytes(&ranks.broadcast(Vec::new())?)?;
-    let vectors = match data_plane.share(tensors(&run), ranks)? {
-        Some(vectors) => vectors,
-        None => receive(&run, device, ranks)?,
+    let received = match data_plane.share(vectors(&run), ranks)? {
+        Some(shared) => shared,
+        None => receive_vectors("retriever", vectors(&run), ranks)?,
     };
     let state = &mut run.optimizer.state;
-    [run.parameters, state.first_moment, state.second_moment] = vectors;
+    [run.parameters, state.first_moment, state.second_moment] = received;
     state.step = run.state.optimizer_step;
     Ok(run)
 }
 
-/// Parameters and moments of the first rank, over the connection to it.
-fn receive(
-    run: &RetrieverRun<'_>,
-    device: &Device,
-    ranks: &mut Ranks,
-) -> Result<[Tensor<1>; 3], Error> {
-    let mut received = tensors(run).map(Tensor::clone);
-    for tensor in &mut received {
-        let bytes = ranks.broadcast(Vec::new())?;
-        let (values, _) = bytes.as_chunks::<4>();
-        let values: Vec<f32> = values.iter().map(|x| f32::from_le_bytes(*x)).collect();
-        if tensor.dims() != [values.len()] {
-            return Err(unreadable());
-        }
-        let shape = [values.len()];
-        *tensor = Tensor::from_data(TensorData::new(values, shape), device);
-    }
-    Ok(received)
-}
-
-/// Parameters and moments.
-fn tensors<'r>(run: &'r RetrieverRun<'_>) -> [&'r Tensor<1>; 3] {
+/// Parameters and moments, each `[p]`.
+fn vectors<'r>(run: &'r RetrieverRun<'_>) -> [&'r Tensor<1>; 3] {
     let state = &run.optimizer.state;
     [&run.parameters, &state.first_moment, &state.second_moment]
 }
