@@ -1,6 +1,9 @@
 //! Predictions of `plan` compared with training, messages of `doctor`, and measures of `data
 //! stats`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::bad_input::row;
@@ -166,6 +169,74 @@ fn an_offline_plan_predicts_the_time_of_a_step_from_its_operations() {
     let more = plan("--tflops 0.5 --set train.gradient_accumulation_steps=3");
     let ratio = more["step_time"]["tflop"].as_f64().unwrap() / tflop;
     assert!((ratio - 3.0).abs() < 1e-9, "{ratio}");
+}
+
+/// Invariant: A plan of a GPU's memory is near the peak that `scripts/check-cuda-launches` measures on a
+/// simulated driver.
+#[test]
+fn an_offline_plan_predicts_the_memory_of_a_gpu() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/gpu");
+    let steps = std::fs::read_to_string(scripts.join("launches.json")).unwrap();
+    let steps: BTreeMap<String, Value> = serde_json::from_str(&steps).unwrap();
+    let workplace = Workplace::with_rows("1");
+    let mut n_compared = 0;
+    for (step, record) in &steps {
+        let Some(measured) = record["gib"].as_f64() else {
+            continue;
+        };
+        // "llama-3-8b, 2 x 4096, dropout 0.05, kept"
+        let words: Vec<&str> = step
+            .split([',', ' '])
+            .filter(|word| !word.is_empty())
+            .collect();
+        let [shape, documents, "x", length, "dropout", dropout, blocks] = words[..] else {
+            panic!("{step}");
+        };
+        let checkpointing = match blocks {
+            "kept" => "none",
+            _ => "full",
+        };
+        std::fs::create_dir_all(workplace.path(shape)).unwrap();
+        let config = scripts.join(format!("shapes/{shape}.json"));
+        std::fs::copy(config, workplace.path(shape).join("config.json")).unwrap();
+        let config = format!(
+            r#"device = "cuda"
+[model]
+model_name_or_path = "{shape}"
+[lora]
+r = 16
+lora_alpha = 32
+lora_dropout = {dropout}
+target_modules = "all-linear"
+[data]
+train = ["train.jsonl"]
+max_length = {length}
+[train]
+output_dir = "run"
+max_steps = 2
+per_device_train_batch_size = {documents}
+learning_rate = 1e-4
+gradient_checkpointing = "{checkpointing}"
+[eval]
+eval_strategy = "no"
+"#
+        );
+        workplace.write("config.toml", config);
+        let plan = workplace.run("plan config.toml --offline --format json".split(' '));
+        let plan: Value = serde_json::from_str(&plan.success()).unwrap();
+        // The program of the measurement takes steps and saves nothing.
+        let phases = plan["memory"]["phases"].as_array().unwrap().iter();
+        let bytes = phases.filter(|phase| phase["name"] != "saving");
+        let bytes = bytes.filter_map(|phase| phase["bytes"].as_f64());
+        let planned = bytes.fold(0.0, f64::max) / (1u64 << 30) as f64;
+        let ratio = planned / measured;
+        assert!(
+            (0.85..1.15).contains(&ratio),
+            "{step}: planned {planned:.2} GiB, measured {measured:.2}"
+        );
+        n_compared += 1;
+    }
+    assert!(n_compared >= 12, "{n_compared} steps");
 }
 
 #[test]

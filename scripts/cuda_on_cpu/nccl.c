@@ -10,8 +10,9 @@
  * it is only found when the work is executed, the process ends.
  *
  * If a rank stays away for 30 s (FAKE_NCCL_PATIENCE changes the seconds), the others print which one, and
- * end. FAKE_NCCL_SLOW=1:200 makes rank 1 sleep 200 ms before each operation. At exit the library prints
- * the numbers of operations and bytes to standard error.
+ * end. FAKE_NCCL_SLOW=1:200 makes rank 1 sleep 200 ms before each operation. FAKE_NCCL_KILL=1:9 kills rank 1
+ * in the middle of operation 9, while the others wait for it. At exit the library prints the numbers of
+ * operations and bytes to standard error.
  *
  *   gcc -O2 -shared -fPIC -o libnccl.so.2 nccl.c -ldl -lpthread
  */
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,13 +80,17 @@ static long operations, refused, opened, closed;
 static unsigned long long bytes_moved;
 static _Thread_local char last_error[256];
 static _Thread_local int groups;
-static int slow_rank = -1, slow_ms;
+static int slow_rank = -1, slow_ms, killed_rank = -1;
+static unsigned long long killed_in;
 static double patience = 30;
 
 __attribute__((constructor)) static void start(void) {
     const char *slow = getenv("FAKE_NCCL_SLOW"), *seconds = getenv("FAKE_NCCL_PATIENCE");
+    const char *kill = getenv("FAKE_NCCL_KILL");
     if (slow)
         sscanf(slow, "%d:%d", &slow_rank, &slow_ms);
+    if (kill)
+        sscanf(kill, "%d:%llu", &killed_rank, &killed_in);
     if (seconds)
         patience = atof(seconds);
 }
@@ -257,6 +263,8 @@ static void run(void *of) {
     if (comm->rank == slow_rank)
         usleep(1000 * slow_ms);
     agree(comm, operation);
+    if (comm->rank == killed_rank && operation.number == killed_in)
+        raise(SIGKILL);
     size_t size = operation.count * size_of(operation.type);
     /* What a rank shows to the others. */
     size_t shown = operation.kind == REDUCE_SCATTER ? size * comm->n_ranks : size;

@@ -15,11 +15,13 @@
     reason = "the line is the result"
 )]
 
+use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Tensor, bf16};
 use clap::Parser;
 use serde_json::{Value, json};
 use tooltune::config::LoraConfig;
@@ -41,6 +43,7 @@ use tooltune::process::cpu_seconds;
 use tooltune::recipes::kept_blocks::{DoraActivations, KeptBlocks, RunShape};
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_kernels::frozen_weight::quantised::{BLOCK, NESTED_BLOCK, Nf4};
+use tooltune_kernels::gradient_sum::GradientSum;
 use tooltune_kernels::{
     AdamW, ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
 };
@@ -82,6 +85,9 @@ struct Arguments {
     /// number that a run would choose, or offload for none, with block inputs in host memory.
     #[arg(long, default_value = "auto")]
     kept_blocks: String,
+    /// Micro-batches per step, all of the same documents.
+    #[arg(long, default_value = "1", conflicts_with = "new_tokens")]
+    micro_batches: NonZeroUsize,
     /// Warm-up steps before the timed ones.
     #[arg(long, default_value_t = 2)]
     warmup: usize,
@@ -173,6 +179,7 @@ fn run() -> Result<Value, Failure> {
             (job.generate(&decoder, n_new)?, Vec::new())
         }
     };
+    let n_tokens = arguments.micro_batches.get() * batch.n_tokens();
     let mut sorted = seconds.clone();
     sorted.sort_by(f64::total_cmp);
     Ok(json!({
@@ -182,8 +189,9 @@ fn run() -> Result<Value, Failure> {
         "dtype": format!("{dtype:?}").to_lowercase(),
         "quantization": quantization.as_str(),
         "stack_bytes": stack_bytes,
-        "tokens": batch.n_tokens(),
+        "tokens": n_tokens,
         "documents": arguments.documents,
+        "micro_batches": arguments.micro_batches,
         "parameters": shape.n_parameters(),
         "trainable": adapters.n_parameters(),
         "dropout": arguments.dropout,
@@ -193,7 +201,7 @@ fn run() -> Result<Value, Failure> {
         "blocks": shape.num_hidden_layers,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "tokens_per_second": batch.n_tokens() as f64 / sorted[sorted.len() / 2],
+        "tokens_per_second": n_tokens as f64 / sorted[sorted.len() / 2],
         "losses": losses,
         "peak_rss_bytes": tooltune::process::peak_rss_bytes(),
     }))
@@ -201,7 +209,7 @@ fn run() -> Result<Value, Failure> {
 
 /// Weights with the initial standard deviation of a model, 0.02; norms of one, biases of zero.
 struct RandomWeights {
-    table: Vec<f32>,
+    table: Vec<bf16>,
     /// Random bytes, if the linear layers are quantised.
     codes: Option<Vec<u8>>,
     are_in_host_memory: bool,
@@ -224,7 +232,8 @@ impl RandomWeights {
         let codes = (quantization == Quantization::Nf4).then(|| (0..LENGTH).map(random_byte));
         let codes = codes.map(Iterator::collect);
         let half_width = 0.02 * 3f64.sqrt();
-        let table = (0..LENGTH).map(|_| ((random.uniform_f64() * 2.0 - 1.0) * half_width) as f32);
+        let value = |_| bf16::from_f64((random.uniform_f64() * 2.0 - 1.0) * half_width);
+        let table = (0..LENGTH).map(value);
         Self {
             table: table.collect(),
             codes,
@@ -252,17 +261,31 @@ impl RandomWeights {
     }
 
     fn weight(&self, shape: [usize; 2]) -> FrozenWeight {
-        FrozenWeight::new(self.values(shape), shape, self.dtype, &self.device)
+        match self.dtype {
+            ComputeDtype::F32 => {
+                let n = shape[0] * shape[1];
+                let values = self.table.iter().cycle().take(n).map(|x| x.to_f32());
+                FrozenWeight::new(values.collect(), shape, self.dtype, &self.device)
+            }
+            ComputeDtype::Bf16 => {
+                let Ok(weight) = FrozenWeight::from_fill(shape, &self.device, |start, to| {
+                    self.fill(start, to);
+                    Ok::<(), Infallible>(())
+                });
+                weight
+            }
+        }
     }
 
-    fn values(&self, shape: [usize; 2]) -> Vec<f32> {
-        let n = shape[0] * shape[1];
-        let mut values = Vec::with_capacity(n);
-        while values.len() < n {
-            let remaining = n - values.len();
-            values.extend_from_slice(&self.table[..remaining.min(self.table.len())]);
+    /// Writes the values that follow each other from index `start` of the repeated table.
+    fn fill(&self, start: usize, mut to: &mut [bf16]) {
+        let mut from = &self.table[start % self.table.len()..];
+        while !to.is_empty() {
+            let n = from.len().min(to.len());
+            let (first, rest) = std::mem::take(&mut to).split_at_mut(n);
+            first.copy_from_slice(&from[..n]);
+            (from, to) = (&self.table, rest);
         }
-        values
     }
 
     /// Linear attention whose state decays over some hundred tokens.
@@ -480,13 +503,17 @@ impl Job<'_> {
         let mut optimizer = Optimizer::new(adamw, 1.0, &adapters.flat);
         let device = decoder.device();
         let rate = DropoutRate::new(self.arguments.dropout);
-        let gradient_scale = 1.0 / self.batch.sum_loss_weights();
+        let n_parts = self.arguments.micro_batches.get();
+        let gradient_scale = 1.0 / (n_parts as f64 * self.batch.sum_loss_weights());
         let (mut times, mut losses) = (Times::default(), Vec::new());
         for step in 0..self.arguments.warmup + self.arguments.steps {
-            let options = BackwardOptions {
+            let key = |part: usize| {
+                let (seed, step) = (self.arguments.seed, step as u64 + 1);
+                rate.map(|rate| DropoutKey::new(rate, seed, step, part))
+            };
+            let options = |part: usize| BackwardOptions {
                 gradient_scale,
-                dropout: rate
-                    .map(|rate| DropoutKey::new(rate, self.arguments.seed, step as u64 + 1, 0)),
+                dropout: key(part),
                 noise: None,
                 n_kept_blocks: self.n_kept_blocks,
                 offloads_inputs: self.arguments.kept_blocks == "offload",
@@ -496,9 +523,16 @@ impl Job<'_> {
             device.sync()?;
             let (started, cpu_started) = (Instant::now(), cpu_seconds());
             adapters.attach(decoder);
-            let part = backward::backward(decoder, &adapters.slots, self.batch, options)?;
-            let loss = part.loss_sum * gradient_scale;
-            let outcome = optimizer.step(&mut adapters.flat, part.gradient, loss, 1e-4);
+            let mut sum = GradientSum::new(adapters.n_parameters(), n_parts);
+            let mut loss = 0.0;
+            for i in 0..n_parts {
+                let slots = &adapters.slots;
+                let part = backward::backward(decoder, slots, self.batch, options(i))?;
+                loss += part.loss_sum * gradient_scale;
+                sum.add(part.gradient);
+            }
+            let gradient = sum.finish::<Failure>(&adapters.flat, None)?;
+            let outcome = optimizer.step(&mut adapters.flat, gradient, loss, 1e-4);
             device.sync()?;
             if let StepOutcome::NonFinite { grad_norm } = outcome {
                 return Err(format!("step {step}: loss {loss}, gradient norm {grad_norm}").into());

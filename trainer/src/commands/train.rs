@@ -108,6 +108,7 @@ fn train_retriever(
     for line in warning.into_iter().chain(unusual_lines(config)) {
         say(&line)?;
     }
+    let data_plane = open_data_plane(config, device, ranks)?;
     catch_out_of_memory(RETRIEVER_SETTINGS, || {
         retriever::train(
             config,
@@ -115,10 +116,23 @@ fn train_retriever(
             (&inputs, resume),
             device,
             profiled_steps,
-            ranks,
+            (ranks, data_plane),
         )
     })
     .map_err(|error| with_checkpoint(error, config))
+}
+
+/// Decides with the other ranks how gradients are added, and reports it.
+fn open_data_plane(
+    config: &Config,
+    device: &Device,
+    ranks: &mut Ranks,
+) -> Result<DataPlane, Error> {
+    let data_plane = DataPlane::open(ranks, device, config.device)?;
+    if let Some(description) = data_plane.description() {
+        say(description)?;
+    }
+    Ok(data_plane)
 }
 
 /// Reports how a run ended.
@@ -246,10 +260,7 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
-    let data_plane = DataPlane::open(ranks, device, config.device)?;
-    if let Some(description) = data_plane.description() {
-        say(description)?;
-    }
+    let data_plane = open_data_plane(config, device, ranks)?;
     catch_out_of_memory(TRAINING_SETTINGS, || {
         train(
             config,

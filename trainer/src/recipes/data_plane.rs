@@ -4,6 +4,8 @@
 //! none begins before all ranks have computed their gradients and decided to continue; a rank that is
 //! lost later is found by its connection, and the others end themselves.
 
+use std::time::Duration;
+
 use burn::tensor::{Device, Tensor};
 use tooltune_kernels::gradient_sum::GradientSum;
 #[cfg(feature = "cuda")]
@@ -49,6 +51,15 @@ impl DataPlane {
     /// Waits until this rank's gradients are computed, if another rank's GPU will wait for them.
     pub(super) fn wait(&self, _: &GradientSum) {}
 
+    /// As [`wait`](Self::wait), and until all other ranks have done so.
+    ///
+    /// # Errors
+    ///
+    /// None in this build.
+    pub(super) fn meet(&self, _: &GradientSum, _: &mut Ranks) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Adds the gradients of all ranks.
     ///
     /// # Errors
@@ -76,6 +87,15 @@ impl DataPlane {
         Ok(None)
     }
 
+    /// Median time of a sum of `n_values` values by NCCL; `None` without it.
+    ///
+    /// # Errors
+    ///
+    /// None in this build.
+    pub fn time_sum(&self, _: usize, _: &Device, _: &mut Ranks) -> Result<Option<Duration>, Error> {
+        Ok(None)
+    }
+
     /// Whether NCCL connects the GPUs.
     pub(super) fn connects_gpus(&self) -> bool {
         false
@@ -86,12 +106,15 @@ impl DataPlane {
     /// # Errors
     ///
     /// None in this build.
-    pub(super) fn close(&mut self) -> Result<(), Error> {
+    pub fn close(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }
 
 fn add_on_hosts(sum: GradientSum, like: &Tensor<1>, ranks: &mut Ranks) -> Result<Tensor<1>, Error> {
+    if ranks.world_size() == 1 {
+        return sum.finish(like, None);
+    }
     let mut add_all = |sums: &mut [i64]| Ok(ranks.add_all(sums)?);
     sum.finish::<Error>(like, Some(&mut add_all))
 }
@@ -101,7 +124,7 @@ mod by_nccl {
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use serde::{Deserialize, Serialize};
     use tooltune_kernels::gpu;
@@ -115,8 +138,12 @@ mod by_nccl {
     /// How long an error of NCCL waits for the loss of a rank, which explains it.
     const EXPLANATION: Duration = Duration::from_secs(3);
 
-    /// How long a thread may wait for the GPUs of other ranks after the run has failed.
-    const BLOCKED: Duration = Duration::from_secs(20);
+    /// Sums of one length that are timed.
+    const TIMED_SUMS: usize = 5;
+
+    /// How long a thread may wait for the GPUs of other ranks after the run has failed. `--ranks` kills
+    /// ranks without a message 15 s after the first has failed.
+    const BLOCKED: Duration = Duration::from_secs(10);
 
     /// Whether a thread of this process waits for the GPUs of other ranks.
     #[derive(Debug, Clone, Default)]
@@ -248,6 +275,24 @@ mod by_nccl {
             }
         }
 
+        /// As [`wait`](Self::wait), and until all other ranks have done so.
+        ///
+        /// # Errors
+        ///
+        /// A rank was lost.
+        pub(in super::super) fn meet(
+            &self,
+            sum: &GradientSum,
+            ranks: &mut Ranks,
+        ) -> Result<(), Error> {
+            if self.communicator.is_some() {
+                sum.wait();
+                ranks.gather(&[])?;
+                ranks.broadcast(Vec::new())?;
+            }
+            Ok(())
+        }
+
         /// Adds the gradients of all ranks.
         ///
         /// # Errors
@@ -302,6 +347,37 @@ mod by_nccl {
             shared.map_err(|error| explained(error, ranks))
         }
 
+        /// Median time of a sum of `n_values` values by NCCL; `None` without it. All ranks call it.
+        ///
+        /// # Errors
+        ///
+        /// A rank was lost, NCCL fails, or the sum is wrong.
+        pub fn time_sum(
+            &self,
+            n_values: usize,
+            device: &Device,
+            ranks: &mut Ranks,
+        ) -> Result<Option<Duration>, Error> {
+            let Some(communicator) = &self.communicator else {
+                return Ok(None);
+            };
+            let warmed = self.waiting.during(|| communicator.warm_up(n_values));
+            warmed.map_err(|error| explained(error, ranks))?;
+            let part = Tensor::<1>::ones([n_values], device);
+            let mut times = Vec::with_capacity(TIMED_SUMS);
+            for _ in 0..TIMED_SUMS {
+                let mut sum = self.gradient_sum(n_values, ranks.world_size());
+                sum.add(part.clone());
+                self.meet(&sum, ranks)?;
+                let started = Instant::now();
+                self.add(sum, &part, ranks)?;
+                ranks.gather(&[])?;
+                times.push(started.elapsed());
+            }
+            times.sort();
+            Ok(times.get(TIMED_SUMS / 2).copied())
+        }
+
         /// Whether NCCL connects the GPUs.
         pub(in super::super) fn connects_gpus(&self) -> bool {
             self.communicator.is_some()
@@ -312,7 +388,7 @@ mod by_nccl {
         /// # Errors
         ///
         /// NCCL fails.
-        pub(in super::super) fn close(&mut self) -> Result<(), Error> {
+        pub fn close(&mut self) -> Result<(), Error> {
             let closed = match self.communicator.take() {
                 Some(communicator) => self.waiting.during(|| communicator.close()),
                 None => Ok(()),

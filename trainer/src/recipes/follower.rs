@@ -32,7 +32,10 @@ pub fn follow(
 ) -> Result<u8, Error> {
     let (mut learner, _) = Learner::open(config, training, None, device, data_plane)?;
     ranks::take_over(&mut learner, ranks)?;
-    let retriever = pairs.map(|pairs| take_over(config, pairs, device, ranks));
+    let retriever = pairs.map(|pairs| {
+        let ranks = (&mut *ranks, &learner.data_plane);
+        take_over(config, pairs, device, ranks)
+    });
     let mut retriever = retriever.transpose()?;
     let schedule = LearningRateSchedule::for_training(&config.train, training.total_steps);
     let interrupt = Interrupt::begin();
@@ -51,6 +54,7 @@ pub fn follow(
             }
             Order::RetrieverStep => {
                 let retriever = retriever.as_mut().ok_or_else(unreadable)?;
+                let ranks = (&mut *ranks, &learner.data_plane);
                 retriever.follow_step(ranks, interrupt.is_set())?;
             }
             Order::Compare => {
@@ -60,7 +64,7 @@ pub fn follow(
                 let model = (&learner.decoder, &training.base);
                 serve(model, &options, ranks, &|| interrupt.is_set())?;
             }
-            Order::Disconnect => ranks::disconnect(&mut learner, ranks)?,
+            Order::Disconnect => ranks::disconnect(&mut learner.data_plane, ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
         }
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tooltune_ranks::{Ranks, RanksError};
 use tooltune_rows::batches::Cursor;
 
+use super::data_plane::DataPlane;
 use super::deal::{cost, deal};
 use super::learner::{Learner, StepInput};
 use super::retriever::RetrieverRun;
@@ -141,11 +142,7 @@ pub(super) fn compute_step(
     let door_seconds = at_door.elapsed().as_secs_f64();
     let flat = &learner.adapters.flat;
     let started = Instant::now();
-    let gradient = if ranks.world_size() == 1 {
-        contribution.gradient.finish::<Error>(flat, None)?
-    } else {
-        learner.data_plane.add(contribution.gradient, flat, ranks)?
-    };
+    let gradient = learner.data_plane.add(contribution.gradient, flat, ranks)?;
     Ok(Some(ComputedStep {
         loss_sum: f64::from_bits(loss_bits),
         gradient,
@@ -246,14 +243,14 @@ pub(super) fn receive_vectors(
 /// # Errors
 ///
 /// A process was lost, or NCCL fails.
-pub(super) fn disconnect(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
-    if !learner.data_plane.connects_gpus() {
+pub(super) fn disconnect(data_plane: &mut DataPlane, ranks: &mut Ranks) -> Result<(), Error> {
+    if !data_plane.connects_gpus() {
         return Ok(());
     }
     if ranks.is_leader() {
         order(ranks, &Order::Disconnect)?;
     }
-    learner.data_plane.close()
+    data_plane.close()
 }
 
 /// The weights that all processes of a run compute. `retriever` is there if they divide its steps.

@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         ranks::hand_over(&learner, ranks)?;
         let retriever = open_retriever(config, preparation, start.as_ref(), device)?;
         if let Some(retriever) = &retriever {
-            retriever::ranks::hand_over(retriever, ranks)?;
+            retriever::ranks::hand_over(retriever, (ranks, &learner.data_plane))?;
         }
         let steps = RunSteps {
             n_done: state.step,
@@ -244,7 +244,8 @@ impl<'a> Run<'a> {
         let started = Instant::now();
         let mut pairs = 0;
         while retriever.state.step < retriever_steps {
-            let (step, _) = retriever.step(self.ranks, false)?;
+            let ranks = (&mut *self.ranks, &self.learner.data_plane);
+            let (step, _) = retriever.step(ranks, false)?;
             pairs += step.pairs;
             self.retriever_step = Some(step);
         }
@@ -369,7 +370,7 @@ impl<'a> Run<'a> {
     }
 
     fn finish(mut self) -> Result<RunSummary, Error> {
-        ranks::disconnect(&mut self.learner, self.ranks)?;
+        ranks::disconnect(&mut self.learner.data_plane, self.ranks)?;
         let (steps, updates) = (self.state.step, self.state.optimizer_step);
         not_finite::refuse_without_updates(steps, updates, "train.learning_rate")?;
         if let Some(RetrieverRun { state, .. }) = &self.retriever {

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::Tensor;
+use tooltune_kernels::gradient_sum::GradientSum;
+
 use crate::error::Error;
 
 /// The processes that compute a step together. All make the same calls.
@@ -21,15 +24,15 @@ pub trait Division {
         n: usize,
     ) -> Result<Vec<Vec<f32>>, Error>;
 
-    /// Whether this process has all portions.
-    fn is_alone(&self) -> bool;
+    /// An empty sum of the gradients of all processes: `n_parts` parts of `n_values` values.
+    fn gradient_sum(&self, n_values: usize, n_parts: usize) -> GradientSum;
 
-    /// Replaces `sums` by the element-wise sums over all processes.
+    /// The sum of the parts of all processes, `[p]`, on the device of `like`.
     ///
     /// # Errors
     ///
     /// A process was lost.
-    fn add_all(&mut self, sums: &mut [i64]) -> Result<(), Error>;
+    fn add(&mut self, sum: GradientSum, like: &Tensor<1>) -> Result<Tensor<1>, Error>;
 
     /// Notes that a portion is finished.
     fn progress(&mut self) {}
@@ -52,11 +55,11 @@ impl Division for Alone {
         Ok(own.into_values().collect())
     }
 
-    fn is_alone(&self) -> bool {
-        true
+    fn gradient_sum(&self, n_values: usize, n_parts: usize) -> GradientSum {
+        GradientSum::new(n_values, n_parts)
     }
 
-    fn add_all(&mut self, _: &mut [i64]) -> Result<(), Error> {
-        Ok(())
+    fn add(&mut self, sum: GradientSum, like: &Tensor<1>) -> Result<Tensor<1>, Error> {
+        sum.finish(like, None)
     }
 }

@@ -12,7 +12,6 @@ use burn::tensor::{Tensor, TensorData};
 use tooltune_agents::pairs::PairBatch;
 use tooltune_kernels::ComputeDtype;
 use tooltune_kernels::backward_with_gradient::backward_with_gradient;
-use tooltune_kernels::gradient_sum::GradientSum;
 use tooltune_kernels::operation;
 
 use super::division::Division;
@@ -135,7 +134,7 @@ impl Encoder {
         let computed = loss.loss(queries, documents, batch);
         let d_embeddings = Tensor::cat(vec![computed.d_queries, computed.d_documents], 0);
 
-        let mut sum = GradientSum::new(flat.dims()[0], mini_batches.len());
+        let mut sum = division.gradient_sum(flat.dims()[0], mini_batches.len());
         // The kept graph comes first, so that at most one graph is in memory.
         for &i in own.iter().rev() {
             let graph = kept
@@ -147,15 +146,9 @@ impl Encoder {
             sum.add_matrices(graph.backward(d_part)?);
             division.progress();
         }
-        let gradient = if division.is_alone() {
-            sum.finish::<Error>(flat, None)?
-        } else {
-            let mut add_all = |sums: &mut [i64]| division.add_all(sums);
-            sum.finish(flat, Some(&mut add_all))?
-        };
         Ok(StepGradient {
             loss: computed.loss,
-            gradient,
+            gradient: division.add(sum, flat)?,
         })
     }
 

@@ -12,16 +12,21 @@ use super::super::{DeviceOption, count_noun, plain_table, print_line};
 use super::{list_problems, load, print_findings};
 use crate::cli::DoctorArgs;
 use crate::config::Device;
+use crate::device;
 use crate::doctor::{check_machine, gradient_bytes};
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes};
 use crate::process::available_memory_bytes;
+use crate::recipes::data_plane::DataPlane;
 
 /// Bytes of a megabyte.
 const MEGABYTE: u64 = 1_000_000;
 
 /// Sizes of sums and gathered messages that are always measured.
 const BYTES: [u64; 2] = [MEGABYTE, 64 * MEGABYTE];
+
+/// GPU memory that a sum needs, as a multiple of its bytes: integers, pieces, parts and results.
+const NCCL_COPIES: u64 = 4;
 
 /// What a rank reports about its machine.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,6 +103,7 @@ fn compare(
 ) -> Result<String, Error> {
     let Some(reports) = ranks.gather(&to_bytes(report))? else {
         measure(ranks, &[])?;
+        measure_nccl(ranks, device, &[])?;
         return Ok(String::new());
     };
     let reports = reports.iter().map(|bytes| from_bytes(bytes));
@@ -115,8 +121,13 @@ fn compare(
             ))?,
         }
     }
-    if let Some(measured) = measure(ranks, &sizes)? {
-        print_measured(ranks, &measured, device, own_bytes)?;
+    let measured = measure(ranks, &sizes)?;
+    if reports.iter().any(|report| !report.problems.is_empty()) {
+        sizes.clear();
+    }
+    let by_nccl = measure_nccl(ranks, device, &sizes)?;
+    if let Some(measured) = measured {
+        print_measured(ranks, &measured, (device, &by_nccl), own_bytes)?;
     }
     let problems = reports.iter().enumerate().filter_map(|(rank, report)| {
         let host = &ranks.hosts()[rank];
@@ -133,10 +144,40 @@ fn too_little_memory(reports: &[Report], bytes: u64) -> Option<(usize, u64)> {
     memory.find(|(_, available)| available / 2 < bytes)
 }
 
+/// Measures sums between GPUs; returns those of rank 0's sizes, and none without NCCL. All ranks call
+/// it.
+///
+/// - `bytes`: sizes of rank 0; the other ranks' are ignored.
+fn measure_nccl(ranks: &mut Ranks, device: Device, bytes: &[usize]) -> Result<Vec<Timed>, Error> {
+    let sizes: Vec<usize> = from_bytes(&ranks.broadcast(to_bytes(&bytes))?)?;
+    if sizes.is_empty() || device == Device::Cpu {
+        return Ok(Vec::new());
+    }
+    let opened = device::open(device)?;
+    let mut data_plane = DataPlane::open(ranks, &opened, device)?;
+    if let Some(description) = data_plane.description().filter(|_| ranks.is_leader()) {
+        print_line(description)?;
+    }
+    let free = device::free_memory_bytes(&opened);
+    let free = ranks.gather(&to_bytes(&free.unwrap_or(u64::MAX)))?;
+    let free = free.unwrap_or_default();
+    let free = free.iter().map(|bytes| from_bytes::<u64>(bytes));
+    let least = free.collect::<Result<Vec<_>, _>>()?.into_iter().min();
+    let least: Option<u64> = from_bytes(&ranks.broadcast(to_bytes(&least))?)?;
+    let fits = |bytes: &usize| least.is_none_or(|least| *bytes as u64 <= least / NCCL_COPIES);
+    let mut measured = Vec::new();
+    for bytes in sizes.into_iter().filter(fits) {
+        let time = data_plane.time_sum(bytes / size_of::<i64>(), &opened, ranks)?;
+        measured.extend(time.map(|time| Timed { bytes, time }));
+    }
+    data_plane.close()?;
+    Ok(measured)
+}
+
 fn print_measured(
     ranks: &Ranks,
     measured: &Preflight,
-    device: Device,
+    (device, by_nccl): (Device, &Vec<Timed>),
     own_bytes: Option<u64>,
 ) -> Result<(), Error> {
     let hosts: BTreeSet<&String> = ranks.hosts().iter().collect();
@@ -154,7 +195,11 @@ fn print_measured(
     }
     let order = in_units(measured.order);
     table.add_row(["order and replies", "", &order, "with all ranks"]);
-    let timed = [("sums", &measured.sums), ("messages", &measured.gathers)];
+    let timed = [
+        ("sums", &measured.sums),
+        ("sums by NCCL", by_nccl),
+        ("messages", &measured.gathers),
+    ];
     for (subject, list) in timed {
         for one in list {
             let bytes = in_megabytes(one.bytes as u64);
@@ -172,18 +217,22 @@ fn print_measured(
         ))?;
     }
     let own = |sum: &&Timed| Some(sum.bytes as u64) == own_bytes;
-    let Some(sum) = measured.sums.iter().find(own) else {
+    let fastest = by_nccl.iter().find(own);
+    let Some(sum) = fastest.or_else(|| measured.sums.iter().find(own)) else {
         return Ok(());
     };
-    // GPUs of a run may exchange their values in another way than these processes.
-    let prediction = match device {
-        Device::Cuda(_) => String::new(),
-        Device::Cpu => format!(
-            "; predict the run with `tooltune plan --ranks {} --bandwidth {:.4}`",
-            ranks.world_size(),
-            bandwidth_of_leader(sum, ranks.world_size()) / 1e9
-        ),
+    let n_ranks = ranks.world_size();
+    let bandwidth = match device {
+        Device::Cpu => Some(bandwidth_of_leader(sum, n_ranks)),
+        // `plan` expects NCCL.
+        Device::Cuda(_) => fastest.map(|sum| bandwidth_of_gpus(sum, n_ranks)),
     };
+    let prediction = bandwidth.map_or_else(String::new, |bandwidth| {
+        let bandwidth = bandwidth / 1e9;
+        format!(
+            "; predict the run with `tooltune plan --ranks {n_ranks} --bandwidth {bandwidth:.4}`"
+        )
+    });
     print_line(&format!(
         "each step of this run adds {} per rank: about {}{prediction}",
         in_megabytes(sum.bytes as u64),
@@ -195,6 +244,12 @@ fn print_measured(
 /// the sums for each of them.
 fn bandwidth_of_leader(sum: &Timed, world_size: usize) -> f64 {
     2.0 * (world_size - 1) as f64 * sum.rate()
+}
+
+/// Bytes per second that each GPU sends during a sum by NCCL: 64-bit integers of the pieces that
+/// others add, and 32-bit sums of its own.
+fn bandwidth_of_gpus(sum: &Timed, world_size: usize) -> f64 {
+    1.5 * (world_size - 1) as f64 / world_size as f64 * sum.rate()
 }
 
 /// "64.0 MB"; sizes below 0.1 MB have three decimals.
@@ -235,12 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_exchanges_the_values_of_every_other_rank() {
+    fn rates_count_what_the_leader_or_a_gpu_exchanges() {
         let sum = Timed {
             bytes: 1_000_000,
             time: Duration::from_millis(10),
         };
         assert!((bandwidth_of_leader(&sum, 4) - 6e8).abs() < 1.0);
+        assert!((bandwidth_of_gpus(&sum, 4) - 1.125e8).abs() < 1.0);
     }
 
     #[test]

@@ -344,7 +344,9 @@ fn follow_retriever(config: &Config, device: &Device, ranks: &mut Ranks) -> Resu
     let preparation = retriever::prepare_run(config)?;
     drop(working);
     compare_pairs(ranks, &preparation)?;
+    let data_plane = DataPlane::open(ranks, device, config.device)?;
     catch_out_of_memory(RETRIEVER_SETTINGS, || {
+        let ranks = (&mut *ranks, data_plane);
         retriever::ranks::follow(config, &preparation, device, ranks)
     })
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::Tensor;
+use tooltune_kernels::gradient_sum::GradientSum;
 use tooltune_ranks::Ranks;
 
 use crate::error::Error;
 use crate::eval::served::unreadable;
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::deal::deal;
 use crate::retriever::Division;
 
@@ -13,6 +16,7 @@ use crate::retriever::Division;
 #[derive(Debug)]
 pub(in crate::recipes) struct RankDivision<'r> {
     ranks: &'r mut Ranks,
+    data_plane: &'r DataPlane,
     /// Whether a signal has arrived at this rank.
     is_interrupted: bool,
     /// Whether a signal has arrived at any rank. Equal on all ranks.
@@ -20,11 +24,17 @@ pub(in crate::recipes) struct RankDivision<'r> {
 }
 
 impl<'r> RankDivision<'r> {
-    /// For step `step`. `is_interrupted` tells whether a signal has arrived at this rank.
-    pub(in crate::recipes) fn new(ranks: &'r mut Ranks, step: u64, is_interrupted: bool) -> Self {
+    /// For step `step`. `data_plane` adds the gradients; `is_interrupted` tells whether a signal has
+    /// arrived at this rank.
+    pub(in crate::recipes) fn new(
+        (ranks, data_plane): (&'r mut Ranks, &'r DataPlane),
+        step: u64,
+        is_interrupted: bool,
+    ) -> Self {
         ranks.pulse().phase(&format!("retriever step {step}"));
         Self {
             ranks,
+            data_plane,
             is_interrupted,
             is_any_interrupted: is_interrupted,
         }
@@ -43,7 +53,7 @@ impl Division for RankDivision<'_> {
         own: BTreeMap<usize, Vec<f32>>,
         n: usize,
     ) -> Result<Vec<Vec<f32>>, Error> {
-        if self.is_alone() {
+        if self.ranks.world_size() == 1 {
             return Ok(own.into_values().collect());
         }
         let own = Portions {
@@ -71,12 +81,13 @@ impl Division for RankDivision<'_> {
             .ok_or_else(unreadable)
     }
 
-    fn is_alone(&self) -> bool {
-        self.ranks.world_size() == 1
+    fn gradient_sum(&self, n_values: usize, n_parts: usize) -> GradientSum {
+        self.data_plane.gradient_sum(n_values, n_parts)
     }
 
-    fn add_all(&mut self, sums: &mut [i64]) -> Result<(), Error> {
-        Ok(self.ranks.add_all(sums)?)
+    fn add(&mut self, sum: GradientSum, like: &Tensor<1>) -> Result<Tensor<1>, Error> {
+        self.data_plane.meet(&sum, self.ranks)?;
+        self.data_plane.add(sum, like, self.ranks)
     }
 
     fn progress(&mut self) {

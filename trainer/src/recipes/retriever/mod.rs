@@ -19,7 +19,8 @@ use tooltune_checkpoints::run_dir::RunDir;
 use tooltune_disk::atomic::write_file;
 use tooltune_ranks::Ranks;
 
-use super::ranks::{Working, compare_before_save};
+use super::data_plane::DataPlane;
+use super::ranks::{Working, compare_before_save, disconnect};
 use super::reporter::{RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::run_files::RunSteps;
@@ -51,7 +52,7 @@ pub fn prepare_run(config: &Config) -> Result<RetrieverPreparation, Error> {
 ///
 /// `profiled_steps` steps are profiled, starting with the second step of this process. `inputs`
 /// lists the config's files before `preparation` read them. The other processes of `ranks` run
-/// [`ranks::follow`].
+/// [`ranks::follow`]; `data_plane` adds the gradients of all.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub fn train(
     (inputs, resume): (&InputTimes, &Resume),
     device: &Device,
     profiled_steps: u64,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, DataPlane),
 ) -> Result<RunSummary, Error> {
     let training = config.trained_retriever().ok_or_else(no_training)?;
     let run_dir = RunDir::create_or_open(&config.train.output_dir)?;
@@ -71,7 +72,7 @@ pub fn train(
     if let Some(checkpoint) = &start {
         files::read(&mut retriever, &checkpoint.path, device)?;
     }
-    ranks::hand_over(&retriever, ranks)?;
+    ranks::hand_over(&retriever, (ranks, &data_plane))?;
     let steps = RunSteps {
         n_done: retriever.state.step,
         total: preparation.total_steps,
@@ -87,6 +88,7 @@ pub fn train(
         retriever,
         suites,
         ranks,
+        data_plane,
     };
     if let Some(checkpoint) = &start {
         let has_steps = !run.retriever.is_done() && run.run.stopped_early.is_none();
@@ -130,6 +132,7 @@ pub fn train(
         steps.end_step(run.retriever.state.step);
     }
     let profile = steps.end();
+    disconnect(&mut run.data_plane, run.ranks)?;
     let (steps, updates) = (run.retriever.state.step, run.retriever.state.optimizer_step);
     not_finite::refuse_without_updates(steps, updates, "retriever.learning_rate")?;
     let stopped_early = run.run.stopped_early.filter(|_| !run.retriever.is_done());
@@ -149,15 +152,17 @@ struct Run<'a> {
     suites: Option<LoadedSuites>,
     /// The processes that compute the steps together.
     ranks: &'a mut Ranks,
+    data_plane: DataPlane,
 }
 
 impl Run<'_> {
     /// Trains on the next batch. Returns the result, and whether a signal has arrived at a rank.
     fn advance(&mut self, interrupt: Option<&Interrupt>) -> Result<(RetrieverStep, bool), Error> {
         let is_interrupted = interrupt.is_some_and(Interrupt::is_set);
-        match self.retriever.step(self.ranks, is_interrupted) {
+        let ranks = (&mut *self.ranks, &self.data_plane);
+        match self.retriever.step(ranks, is_interrupted) {
             // The steps so far are whole, whatever happened to another rank.
-            Err(error @ Error::Ranks(_)) if self.retriever.state.step > 0 => {
+            Err(error @ (Error::Ranks(_) | Error::Nccl(_))) if self.retriever.state.step > 0 => {
                 Err(error.with_saved_step(self.save_if_absent()))
             }
             advanced => advanced,

@@ -10,18 +10,24 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::interrupt::Interrupt;
-use crate::recipes::ranks::{Order, compare, next_order, receive_vectors, send_vectors};
+use crate::recipes::data_plane::DataPlane;
+use crate::recipes::ranks::{
+    Order, compare, disconnect, next_order, receive_vectors, send_vectors,
+};
 
 /// Sends counters, parameters and moments to the other ranks.
 pub(in crate::recipes) fn hand_over(
     run: &RetrieverRun<'_>,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, &DataPlane),
 ) -> Result<(), Error> {
     if ranks.world_size() == 1 || !run.is_divisible() {
         return Ok(());
     }
     ranks.broadcast(to_bytes(&run.state))?;
-    send_vectors(vectors(run), ranks)
+    match data_plane.share(vectors(run), ranks)? {
+        Some(_) => Ok(()),
+        None => send_vectors(vectors(run), ranks),
+    }
 }
 
 /// The run of a rank that computes shares: receives what [`hand_over`] sends.
@@ -33,12 +39,15 @@ pub(in crate::recipes) fn take_over<'a>(
     config: &Config,
     preparation: &'a RetrieverPreparation,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, data_plane): (&mut Ranks, &DataPlane),
 ) -> Result<RetrieverRun<'a>, Error> {
     let training = config.trained_retriever().ok_or_else(super::no_training)?;
     let mut run = RetrieverRun::new(config, training, preparation, device)?;
     run.state = from_bytes(&ranks.broadcast(Vec::new())?)?;
-    let received = receive_vectors("retriever", vectors(&run), ranks)?;
+    let received = match data_plane.share(vectors(&run), ranks)? {
+        Some(shared) => shared,
+        None => receive_vectors("retriever", vectors(&run), ranks)?,
+    };
     let state = &mut run.optimizer.state;
     [run.parameters, state.first_moment, state.second_moment] = received;
     state.step = run.state.optimizer_step;
@@ -61,18 +70,19 @@ pub fn follow(
     config: &Config,
     preparation: &RetrieverPreparation,
     device: &Device,
-    ranks: &mut Ranks,
+    (ranks, mut data_plane): (&mut Ranks, DataPlane),
 ) -> Result<u8, Error> {
-    let mut run = take_over(config, preparation, device, ranks)?;
+    let mut run = take_over(config, preparation, device, (ranks, &data_plane))?;
     let interrupt = Interrupt::begin();
     loop {
         match next_order(ranks)? {
             Order::RetrieverStep => {
-                run.follow_step(ranks, interrupt.is_set())?;
+                run.follow_step((ranks, &data_plane), interrupt.is_set())?;
             }
             Order::Compare => compare(&[("retriever", &run.parameters)], ranks)?,
+            Order::Disconnect => disconnect(&mut data_plane, ranks)?,
             Order::End { exit_code } => return Ok(exit_code),
-            Order::Step { .. } | Order::Serve | Order::Disconnect => return Err(unreadable()),
+            Order::Step { .. } | Order::Serve => return Err(unreadable()),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::encoder::MiniLmEncoder;
 use crate::error::Error;
 use crate::models::minilm::ParameterLayout;
 use crate::optim::{LearningRateSchedule, Optimizer, StepOutcome};
+use crate::recipes::data_plane::DataPlane;
 use crate::recipes::ranks::{Order, order};
 use crate::recipes::reporter::{Reporter, RetrieverLine};
 use crate::retriever::{Alone, Division, Encoder, InfoNce, RetrieverLora, Trained};
@@ -174,12 +175,13 @@ impl<'a> RetrieverRun<'a> {
     /// - A rank was lost. Parameters and counters are then as before the step.
     pub(in crate::recipes) fn step(
         &mut self,
-        ranks: &mut Ranks,
+        (ranks, data_plane): (&mut Ranks, &DataPlane),
         is_interrupted: bool,
     ) -> Result<(RetrieverStep, bool), Error> {
         let (trained, is_any_interrupted) = if self.is_divisible() {
             order(ranks, &Order::RetrieverStep)?;
-            let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
+            let (ranks, step) = ((ranks, data_plane), self.state.step + 1);
+            let mut division = RankDivision::new(ranks, step, is_interrupted);
             let trained = self.train_on_next_batch(&mut division)?;
             (trained, division.is_any_interrupted)
         } else {
@@ -197,7 +199,7 @@ impl<'a> RetrieverRun<'a> {
     /// A rank was lost.
     pub(in crate::recipes) fn follow_step(
         &mut self,
-        ranks: &mut Ranks,
+        ranks: (&mut Ranks, &DataPlane),
         is_interrupted: bool,
     ) -> Result<(), Error> {
         let mut division = RankDivision::new(ranks, self.state.step + 1, is_interrupted);
