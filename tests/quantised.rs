@@ -144,14 +144,14 @@ fn an_adapter_of_nf4_weights_is_merged_onto_either_base() {
     ] {
         let exported = export(output, more);
         assert_eq!(exported.status, Some(0), "{}", exported.stderr);
-        assert_contains(&exported.stderr, [&format!("merged onto the {base}")]);
+        assert_contains(&exported.stderr, [format!("merged onto the {base}").as_str()]);
         let card = workplace.read(&format!("{output}/README.md"));
         assert_contains(
             &card,
             [&format!("| merged onto | {base} |"), "NF4 with double"],
         );
         let printed = verify(output);
-        assert_contains(&printed, [&format!("on the {base}: ")]);
+        assert_contains(&printed, [format!("on the {base}: ").as_str()]);
         let of_bases =
             bases.map(|base| verified_loss(&printed, &format!("the adapter on the {base}")));
         let merged = verified_loss(&printed, "the export");

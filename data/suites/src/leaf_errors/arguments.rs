@@ -95,13 +95,15 @@ impl LeafErrors {
     }
 }
 
+/// A call's name, and its leaves or nothing.
+type PairingKey = (String, Option<Vec<(String, String)>>);
+
 fn pairs_by_name(reference: &[ComparedCall], predicted: &[ComparedCall]) -> Vec<(usize, usize)> {
     let mut is_free = vec![true; predicted.len()];
     let mut partners = vec![None; reference.len()];
     let exact = |call: &ComparedCall| (call.name.clone(), call.arguments.as_ref().map(sorted));
     let name = |call: &ComparedCall| (call.name.clone(), None);
-    let keys: [&dyn Fn(&ComparedCall) -> (String, Option<Vec<(String, String)>>); 2] =
-        [&exact, &name];
+    let keys: [&dyn Fn(&ComparedCall) -> PairingKey; 2] = [&exact, &name];
     for key in keys {
         let mut free: HashMap<_, VecDeque<usize>> = HashMap::new();
         for (made, call) in predicted
