@@ -71,8 +71,8 @@ impl Rules<'_> {
         let values = serde_json::to_value(config).unwrap_or_default();
         for (path, field) in schema::settings() {
             let needs = field["x-only-with"].as_object().into_iter().flatten();
-            let (table, key) = path.split_once('.').unwrap_or(("", &path));
-            let values = &values[table];
+            let (table, key) = path.rsplit_once('.').unwrap_or(("", &path));
+            let values = table.split('.').fold(&values, |values, name| &values[name]);
             let has_effect = !values[key].is_null() && values[key] != field["default"];
             for (other, allowed) in needs.filter(|_| has_effect) {
                 let value = &values[other];
