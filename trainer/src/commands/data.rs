@@ -8,6 +8,7 @@ pub(super) mod pipelines;
 pub(super) mod shapes;
 pub(super) mod slot;
 pub(super) mod stats;
+pub(super) mod tool_questions;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -102,10 +103,11 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
                 .to_string(),
         ));
     }
-    if args.responses.is_some() && args.format != ImportFormat::Openapi {
+    let has_responses = matches!(args.format, ImportFormat::Openapi | ImportFormat::Toolqa);
+    if args.responses.is_some() && !has_responses {
         return Err(Error::Usage(
-            "--responses only applies to the layout openapi; other layouts have no response \
-             examples"
+            "--responses only applies to the layouts openapi and toolqa; other layouts have no \
+             responses"
                 .to_string(),
         ));
     }
@@ -130,6 +132,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     }
     if import_rows(args)?.is_some() {
         return Ok(());
+    }
+    if args.format == ImportFormat::Toolqa {
+        return tool_questions::import(args);
     }
     if args.format == ImportFormat::ApibankCalls {
         return import_calls(args);
