@@ -205,7 +205,7 @@ fn many(n: usize) -> Vec<InputResponse> {
         let flights: Vec<Value> = (0..20)
             .map(|row| {
                 let id = idx * 20 + row;
-                json!({"number": format!("F{id}"), "to": ["Oslo", "Rome"][id % 2], "price": {"total": (id * 37) % 1009}, "note": "x".repeat(id % 50)})
+                json!({"number": format!("F{id}"), "to": (["Oslo", "Rome"][id % 2]), "price": {"total": (id * 37) % 1009}, "note": "x".repeat(id % 50)})
             })
             .collect();
         input(
