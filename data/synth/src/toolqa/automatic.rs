@@ -176,9 +176,14 @@ impl<'l> Draw<'l, '_> {
             Kind::Text => format!("\"{{{slot}}}\""),
             _ => format!("{words} {{{slot}}}").trim_start().to_owned(),
         };
+        let name = match field.kind {
+            // Names of flags are often not nouns, such as "is free".
+            Kind::Flag => format!("\"{}\"", field.words),
+            _ => field.words.clone(),
+        };
         let expression = expression_of(&field.keys);
         let clause = Clause {
-            words: format!("whose {} is {value}", field.words),
+            words: format!("whose {name} is {value}"),
             condition: Condition(expression.clone(), comparator, json!(format!("{{{slot}}}"))),
             slot: (slot.to_owned(), Slot::Field(expression)),
         };
@@ -216,7 +221,9 @@ impl<'l> Draw<'l, '_> {
 
     fn value(mut self) -> Result<Template, Ambiguity> {
         let label = self.label()?;
-        let field = self.one(|field| field.keys != label.keys && field.is_quotable)?;
+        let field = self.one(|field| {
+            field.keys != label.keys && field.is_quotable && field.kind != Kind::Flag
+        })?;
         let (noun, _) = self.nouns();
         let key = match label.kind {
             Kind::Text => "\"{key}\"",

@@ -39,7 +39,7 @@ use tooltune_suites::toolqa::{
 use self::automatic::{NO_TEMPLATE, draw_template};
 use self::program::Ambiguity;
 use self::resize::{Resizer, list_mut, move_record, position_of};
-use self::response::Shape;
+use self::response::{RecordList, Shape};
 use crate::slot::pick;
 
 pub use error::SynthError;
@@ -178,6 +178,20 @@ struct Subject {
     /// A resized copy; `None` if the response is used as it is.
     resized: Option<Value>,
     shape: Shape,
+}
+
+/// Picks a list in proportion to its number of records, so that the main list of a response is asked
+/// about most.
+fn pick_list<'l>(lists: &'l [RecordList], random: &mut SeededRandom) -> &'l RecordList {
+    let n_records: usize = lists.iter().map(|list| list.n).sum();
+    let mut record = random.below(n_records);
+    for list in lists {
+        if record < list.n {
+            return list;
+        }
+        record -= list.n;
+    }
+    &lists[0]
 }
 
 impl<'c> QuestionGenerator<'c> {
@@ -319,7 +333,7 @@ impl<'c> QuestionGenerator<'c> {
                 path.keys().ok_or(NO_TEMPLATE)?.to_vec()
             }
             None if shape.lists.is_empty() => return Err(NO_TEMPLATE),
-            None => pick(&shape.lists, random).keys.clone(),
+            None => pick_list(&shape.lists, random).keys.clone(),
         };
         let resized = self
             .resizer
@@ -357,7 +371,7 @@ impl<'c> QuestionGenerator<'c> {
             Some(template) => template,
             None => {
                 let lists = &subject.shape.lists;
-                let list = (!lists.is_empty()).then(|| pick(lists, random));
+                let list = (!lists.is_empty()).then(|| pick_list(lists, random));
                 drawn = draw_template(&subject.shape, list, position.is_some(), random)?;
                 &drawn
             }
