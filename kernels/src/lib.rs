@@ -65,6 +65,8 @@ pub mod nccl;
 pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;
+#[cfg(unix)]
+mod open_library;
 pub mod profile;
 pub mod query_gate;
 pub mod recording;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_checkpoints::weights::HostTensor;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
 use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
@@ -13,7 +14,7 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::{FrozenWeights, Quantization};
+use crate::models::load::{FrozenWeights, LoadOptions, Projections, Quantization, load_decoder};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -150,19 +151,26 @@ impl BaseModel {
     ///
     /// A file cannot be read.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
-        let load = match self.quantization {
-            Quantization::None => load::load_decoder,
-            Quantization::Nf4 => load::load_nf4_decoder,
+        let projections = match self.quantization {
+            Quantization::None => Projections::AsIs,
+            Quantization::Nf4 => Projections::Nf4,
         };
-        let weights = &self.files.weights;
-        let frozen_weights = self.frozen_weights_on(device);
-        Ok(load(
-            &self.config,
-            weights,
+        self.load(compute_dtype, projections, device)
+    }
+
+    fn load(
+        &self,
+        compute_dtype: ComputeDtype,
+        projections: Projections<'_>,
+        device: &Device,
+    ) -> Result<Decoder, Error> {
+        let options = LoadOptions {
             compute_dtype,
-            device,
-            frozen_weights,
-        )?)
+            projections,
+            frozen_weights: self.frozen_weights_on(device),
+        };
+        let decoder = load_decoder(&self.config, &self.files.weights, options, device)?;
+        Ok(decoder)
     }
 
     /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
@@ -191,14 +199,10 @@ impl BaseModel {
             return self.decoder(compute_dtype, device);
         };
         let slots = &adapters.slots;
-        Ok(load::load_changed(
-            &self.config,
-            &self.files.weights,
-            compute_dtype,
-            device,
-            &|name, weight| subtract_initial(slots, initial, name, weight),
-            self.frozen_weights_on(device),
-        )?)
+        let change = |name: &str, weight: &mut HostTensor| {
+            subtract_initial(slots, initial, name, weight);
+        };
+        self.load(compute_dtype, Projections::Changed(&change), device)
     }
 }
 

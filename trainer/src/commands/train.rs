@@ -246,7 +246,7 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
-    let data_plane = DataPlane::open(ranks, (device, config.device))?;
+    let data_plane = DataPlane::open(ranks, device, config.device)?;
     if let Some(description) = data_plane.description() {
         say(description)?;
     }

@@ -37,7 +37,7 @@ impl DataPlane {
     /// # Errors
     ///
     /// None in this build.
-    pub fn open(_: &mut Ranks, _: (&Device, config::Device)) -> Result<Self, Error> {
+    pub fn open(_: &mut Ranks, _: &Device, _: config::Device) -> Result<Self, Error> {
         Ok(Self::default())
     }
 
@@ -176,7 +176,8 @@ mod by_nccl {
         /// A rank was lost, or NCCL cannot connect the GPUs.
         pub fn open(
             ranks: &mut Ranks,
-            (device, name): (&Device, config::Device),
+            device: &Device,
+            name: config::Device,
         ) -> Result<Self, Error> {
             let world_size = ranks.world_size();
             let index = match name {
