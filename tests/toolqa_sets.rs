@@ -200,7 +200,7 @@ fn questions_are_classified_and_then_answered_or_solved_by_code() {
     let without = json_lines(&["a", "b", "c"].map(|id| json!({"id": id, "prediction": "7"})));
     workplace.write("without.jsonl", without);
     let refused = workplace.run(format!("{ROUTED} --predictions without.jsonl").split(' '));
-    assert_eq!(refused.status, Some(2));
+    assert_eq!(refused.status, Some(3));
     assert!(
         refused.stderr.contains("has no `setting`"),
         "{}",
@@ -261,7 +261,7 @@ fn the_projection_shows_only_the_keys_that_the_program_reads() {
         "--set eval.toolqa.oracle_projection=true --endpoint {url} --endpoint-model scripted"
     );
     let refused = workplace.run(format!("{command} {options}").split(' '));
-    assert_eq!(refused.status, Some(2));
+    assert_eq!(refused.status, Some(3));
     assert!(
         refused.stderr.contains("has no read_keys"),
         "{}",

@@ -69,7 +69,7 @@ impl Rules<'_> {
     /// has a value that `x-only-with` does not list.
     fn only_with(&mut self, config: &Config) {
         let values = serde_json::to_value(config).unwrap_or_default();
-        for (path, field) in schema::settings() {
+        for (path, field) in schema::nested_settings() {
             let needs = field["x-only-with"].as_object().into_iter().flatten();
             let (table, key) = path.rsplit_once('.').unwrap_or(("", &path));
             let values = table.split('.').fold(&values, |values, name| &values[name]);
