@@ -238,11 +238,19 @@ def readers() -> list[Reader]:
             [["score", "--encoder", "encoder", "similar.jsonl"]],
         ),
         Reader("questions", ["questions.jsonl", "responses.jsonl", "outputs.jsonl"], [QUESTIONS]),
+        Reader("templates", ["templates.toml", "responses.jsonl"], [["data", "synth", "toolqa", "--responses", "responses.jsonl", "--templates", "templates.toml", "--rows", "4", "--output", "/dev/null", "--output-responses", "/dev/null"]]),
     ]
 
 
 CHECKPOINT = "run/checkpoint-000002"
 RUN_FILES = [f"{CHECKPOINT}/{name}" for name in ["adapter_config.json", "trainer_state.json", "manifest.json"]]
+TEMPLATES = """[[template]]
+task = "price"
+type = "EXTRACTIVE"
+question = "What does {hotel} cost?"
+slots = { hotel = "name" }
+program = { records = "data", where = [["name", "==", "{hotel}"]], answer = "value", field = "price" }
+"""
 QUESTIONS = ["eval", "config.toml", "--suite", "toolqa", "--data", "questions.jsonl", "--set", "eval.toolqa.responses=responses.jsonl", "--predictions", "outputs.jsonl"]
 
 
@@ -289,6 +297,7 @@ def lay_out(folder: Path, binary: Path) -> None:
         "questions.jsonl": [
             {"uid": "a", "response_id": "r1", "endpoint": "hotels", "task": "t", "task_type": "EXTRACTIVE", "metric": "approx_number_match", "question": "Price?", "gold_answer": "80"}
         ],
+        "templates.toml": TEMPLATES,
         "outputs.jsonl": [{"uid": "a", "model_output": "80", "finish_reason": "stop", "n_tokens": 1}],
     }.items():
         write(folder, name, data)

@@ -60,6 +60,7 @@ mod terminal;
 mod tokenizer_files;
 mod tool_suites;
 mod toolqa;
+mod toolqa_sets;
 mod tutorial;
 
 mod configs;

@@ -144,7 +144,10 @@ fn an_adapter_of_nf4_weights_is_merged_onto_either_base() {
     ] {
         let exported = export(output, more);
         assert_eq!(exported.status, Some(0), "{}", exported.stderr);
-        assert_contains(&exported.stderr, [format!("merged onto the {base}").as_str()]);
+        assert_contains(
+            &exported.stderr,
+            [format!("merged onto the {base}").as_str()],
+        );
         let card = workplace.read(&format!("{output}/README.md"));
         assert_contains(
             &card,

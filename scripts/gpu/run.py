@@ -66,6 +66,7 @@ TEST_MODULES = [
     "graphs",
     "tool_suites",
     "toolqa",
+    "toolqa_sets",
     "flat",
     "formats",
     "commands",

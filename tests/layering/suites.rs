@@ -64,6 +64,8 @@ fn own_paths(suite: &str) -> Vec<String> {
         format!("trainer/src/eval/suites/{suite}/"),
         format!("trainer/src/eval/suites/{suite}.rs"),
         format!("trainer/config/src/tables/eval/{suite}.rs"),
+        // The generator of its rows.
+        format!("data/synth/src/{suite}/"),
     ];
     let is_there = |path: &String| {
         let mut sources = rust_sources().iter();

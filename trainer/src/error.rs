@@ -27,6 +27,7 @@ use tooltune_suites::ranking::RetrievalError;
 use tooltune_synth::goat::GoatSynthError;
 use tooltune_synth::graph::GraphError;
 use tooltune_synth::import::ImportError;
+use tooltune_synth::toolqa::SynthError;
 use tooltune_template::TemplateError;
 use tooltune_traces::TraceError;
 
@@ -142,6 +143,9 @@ pub enum Error {
     /// Traces that cannot be imported.
     #[error(transparent)]
     Traces(#[from] TraceError),
+    /// Questions about tool outputs cannot be generated or imported.
+    #[error(transparent)]
+    ToolQuestions(#[from] SynthError),
     /// A server that does not return the requested completion or list of tools; the message
     /// includes what to check.
     #[error("{option}: {message}")]
@@ -434,6 +438,7 @@ impl Error {
             | Self::Grammar(_)
             | Self::Import(_)
             | Self::Traces(_)
+            | Self::ToolQuestions(_)
             | Self::Suite(_)
             | Self::Retrieval(_)
             | Self::NothingToScore { .. }
@@ -523,7 +528,8 @@ impl Error {
             Self::Template(error) => error.is_system_error(),
             Self::Tools(error)
             | Self::Graph(GraphError::File(error))
-            | Self::Import(ImportError::Tools(error)) => error.is_system_error(),
+            | Self::Import(ImportError::Tools(error))
+            | Self::ToolQuestions(SynthError::File(error)) => error.is_system_error(),
             Self::Import(ImportError::Folder { .. }) => true,
             Self::Traces(error) => error.is_system_error(),
             _ => false,

@@ -18,5 +18,6 @@ pub mod graph;
 pub mod import;
 pub mod slot;
 pub mod statistics;
+pub mod toolqa;
 
 mod table;

@@ -62,6 +62,24 @@ pub(crate) fn settings() -> Vec<(String, &'static Value)> {
     settings.collect()
 }
 
+/// All settings by path, also those of tables in tables.
+pub(crate) fn nested_settings() -> Vec<(String, &'static Value)> {
+    fn add(path: &str, table: &'static Value, settings: &mut Vec<(String, &'static Value)>) {
+        for (key, field) in table["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}{key}");
+            let inner = target(field);
+            if inner["properties"].is_object() {
+                add(&format!("{path}."), inner, settings);
+            } else {
+                settings.push((path, field));
+            }
+        }
+    }
+    let mut settings = Vec::new();
+    add("", root(), &mut settings);
+    settings
+}
+
 /// Maps names of settings in other programs to the setting here, with a remark on its value.
 /// Contains all names in `x-also`, and the names in `x-elsewhere` that are not settings here.
 pub(crate) fn other_names() -> &'static BTreeMap<&'static str, OtherName> {

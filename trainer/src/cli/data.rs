@@ -163,6 +163,45 @@ pub enum SynthCommand {
     /// GOAT trajectories: queries, calls to synthetic APIs, and answers.
     #[command(after_help = examples::SYNTH_GOAT)]
     Goat(SynthGoatArgs),
+    /// Questions about given tool responses, with answers computed by programs.
+    #[command(after_help = examples::SYNTH_TOOLQA)]
+    Toolqa(SynthToolqaArgs),
+}
+
+/// `tooltune data synth toolqa --responses recorded.jsonl --rows 500 --output questions.jsonl
+/// --output-responses responses.jsonl`
+#[derive(Debug, Args)]
+pub struct SynthToolqaArgs {
+    /// Files of tool responses: rows with `response`, `endpoint`, `response_id` and `split`, of which
+    /// only `response` is required, or any other JSON values.
+    #[arg(long, required = true, num_args = 1..)]
+    pub responses: Vec<PathBuf>,
+    /// TOML file of templates; by default templates are drawn from the structure of the responses.
+    #[arg(long)]
+    pub templates: Option<PathBuf>,
+    /// Number of rows to draw. Fewer are written if questions are ambiguous or repeated.
+    #[arg(long, visible_alias = "n", default_value_t = 500)]
+    pub rows: usize,
+    /// Random seed; equal seeds give equal bytes.
+    #[arg(long, default_value_t = 17)]
+    pub seed: u64,
+    /// Sizes in tokens, such as 10000,20000: each response is grown with records of other responses
+    /// of its endpoint, or cut, to one of them. The rows use the sizes in turn.
+    #[arg(long, value_delimiter = ',')]
+    pub target_tokens: Vec<usize>,
+    /// Eighths of the list, such as 1,8, to which the record with the answer is moved, in turn. Only
+    /// questions with one such record are drawn.
+    #[arg(long, value_delimiter = ',')]
+    pub answer_position: Vec<usize>,
+    /// Model whose tokenizer counts tokens; without it, four characters are one token.
+    #[arg(long)]
+    pub model: Option<PathBuf>,
+    /// Output file of questions (JSON Lines).
+    #[arg(long)]
+    pub output: PathBuf,
+    /// Output file of the responses that they are about (JSON Lines).
+    #[arg(long)]
+    pub output_responses: PathBuf,
 }
 
 /// Splits with disjoint schema families.
@@ -265,6 +304,8 @@ pub enum ImportFormat {
     Totto,
     /// MathQA's train.json, dev.json or test.json as rows for the suite nestful
     Mathqa,
+    /// The published questions about tool outputs and their responses, as two files for the suite
+    Toolqa,
     /// GitHub issues by their form: the form's YAML, then the issues' JSON
     GithubIssues,
     /// Traces of agents, as rows of messages with tools
@@ -372,7 +413,7 @@ pub struct ImportArgs {
     #[arg(long, value_enum, default_value = "operation-ids")]
     pub names: OperationNamesName,
     /// For openapi: also write the example responses to this JSON Lines file, for the executor
-    /// "canned".
+    /// "canned". For toolqa: write the responses to this file; required.
     #[arg(long, value_name = "FILE")]
     pub responses: Option<PathBuf>,
     #[command(flatten)]

@@ -155,6 +155,12 @@ pub(super) const SYNTH_GOAT: &str = "\
 Examples:
   tooltune data synth goat --output train.jsonl --documents documents.jsonl";
 
+pub(super) const SYNTH_TOOLQA: &str = "\
+Examples:
+  tooltune data synth toolqa --responses recorded.jsonl --output qa.jsonl --output-responses responses.jsonl
+  tooltune data synth toolqa --responses recorded.jsonl --target-tokens 10000,80000 --answer-position 1,4,8 \
+--model models/qwen --output qa.jsonl --output-responses responses.jsonl";
+
 pub(super) const DATA_SLOT: &str = "\
 Examples:
   tooltune data slot --output p --endpoint http://gpu:8000/v1 --endpoint-model m
@@ -185,7 +191,8 @@ Examples:
   tooltune data import openapi petstore.json --output documents.jsonl
   tooltune data import totto totto_dev.jsonl --output dev.jsonl
   tooltune data import mathqa train.json --output nestful.jsonl --prompt-completion train.jsonl
-  tooltune data import traces spans.jsonl --output rows.jsonl";
+  tooltune data import traces spans.jsonl --output rows.jsonl
+  tooltune data import toolqa pairs.json api.json --output qa.jsonl --responses responses.jsonl";
 
 pub(super) const GRAPH: &str = "\
 Examples:

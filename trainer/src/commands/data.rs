@@ -9,6 +9,7 @@ pub(super) mod pipelines;
 pub(super) mod shapes;
 pub(super) mod slot;
 pub(super) mod stats;
+pub(super) mod tool_questions;
 mod traces;
 
 use std::cell::RefCell;
@@ -115,6 +116,9 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
     if args.format == ImportFormat::Mathqa {
         return mathqa::import(args);
     }
+    if args.format == ImportFormat::Toolqa {
+        return tool_questions::import(args);
+    }
     if args.format == ImportFormat::ApibankCalls {
         return import_calls(args);
     }
@@ -146,33 +150,41 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Error> {
 
 /// Rejects options of other layouts.
 fn refuse_options_of_others(args: &ImportArgs) -> Result<(), Error> {
-    const OPENAPI: (ImportFormat, &str) = (ImportFormat::Openapi, "openapi");
-    const MCP: (ImportFormat, &str) = (ImportFormat::Mcp, "mcp");
+    let is_openapi = args.format == ImportFormat::Openapi;
     let has_names = args.names != OperationNamesName::OperationIds;
-    for ((format, layout), option, is_given, others) in [
+    for (option, is_given, layouts, is_accepted, others) in [
         (
-            OPENAPI,
             "--no-bodies",
             args.no_bodies,
+            "layout openapi",
+            is_openapi,
             "have no request bodies",
         ),
         (
-            OPENAPI,
             "--responses",
             args.responses.is_some(),
-            "have no response examples",
+            "layouts openapi and toolqa",
+            is_openapi || args.format == ImportFormat::Toolqa,
+            "have no responses",
         ),
-        (OPENAPI, "--names", has_names, "have only one name per API"),
         (
-            MCP,
+            "--names",
+            has_names,
+            "layout openapi",
+            is_openapi,
+            "have only one name per API",
+        ),
+        (
             "--command",
             args.command.is_some(),
+            "layout mcp",
+            args.format == ImportFormat::Mcp,
             "are read from files",
         ),
     ] {
-        if is_given && args.format != format {
+        if is_given && !is_accepted {
             return Err(Error::Usage(format!(
-                "{option} only applies to the layout {layout}; other layouts {others}"
+                "{option} only applies to the {layouts}; other layouts {others}"
             )));
         }
     }

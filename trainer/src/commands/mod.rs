@@ -104,6 +104,9 @@ fn run_command(command: Command, machine: MachineArgs, role: Role) -> Result<(),
         Command::Verify(on) => verify::run(&on.args, &device_option),
         Command::Data(DataCommand::Synth(SynthCommand::Slot(args))) => data::synth_slot(&args),
         Command::Data(DataCommand::Synth(SynthCommand::Goat(args))) => data::synth_goat(&args),
+        Command::Data(DataCommand::Synth(SynthCommand::Toolqa(args))) => {
+            data::tool_questions::synth(&args)
+        }
         Command::Data(DataCommand::Slot(on)) => data::slot::run(&on.args, &device_option),
         Command::Data(DataCommand::Goat(DataGoatCommand::Make(on))) => {
             data::goat::run(&on.args, &device_option)

@@ -93,7 +93,7 @@ fn create_parent(path: &Path) -> Result<(), Error> {
 }
 
 /// Whether `path` is a device or a pipe, such as `/dev/stdout`.
-fn is_stream(path: &Path) -> bool {
+pub(super) fn is_stream(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 

@@ -120,6 +120,26 @@ pub enum ToolQaError {
         setting: &'static str,
     },
 
+    /// A prediction has no setting, although settings were chosen by question.
+    #[error(
+        "the prediction of {uid:?} has no `setting`, which chooses whether it is code; score the \
+         predictions.jsonl of an evaluation with the setting routed, or set eval.toolqa.setting"
+    )]
+    NoSetting {
+        /// Id of the question.
+        uid: String,
+    },
+
+    /// A question without `read_keys` cannot be projected.
+    #[error(
+        "question {uid:?} has no read_keys, which eval.toolqa.oracle_projection needs; use rows of \
+         `tooltune data synth toolqa`"
+    )]
+    NoReadKeys {
+        /// Id of the question.
+        uid: String,
+    },
+
     /// The runner cannot run code.
     #[error("question {uid:?}: cannot run code: {reason}")]
     Runner {

@@ -15,6 +15,7 @@ mod error;
 mod judge;
 mod operations;
 mod predictions;
+mod projection;
 mod prompt_texts;
 mod prompts;
 mod report;
@@ -35,16 +36,17 @@ pub use code::{
 pub use error::ToolQaError;
 pub use judge::{judge_answers, judge_verdict, n_neither};
 pub use predictions::ToolQaPrediction;
+pub use projection::project_to_keys;
 #[cfg(test)]
 pub(crate) use prompt_texts::built_in_text;
 pub use prompts::{PromptOptions, PromptSet, ResponseText};
 pub use report::{
-    AnswerStatus, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,
+    AnswerStatus, RoutedAs, ScoredAnswer, ToolQaNumbers, ToolQaReport, ToolQaScore, toolqa_table,
 };
-pub use rows::{TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions};
+pub use rows::{AnswerFacts, TaskType, ToolQaRow, ToolResponse, ToolResponses, read_questions};
 pub use run::{ToolQaRun, ToolQaSample};
 pub use schema::infer_schema;
 pub use schemas::Schemas;
 pub use score_predictions::{ScoreOptions, gold_numbers, score_predictions};
-pub use setting::Setting;
+pub use setting::{Routes, Setting, SettingChoice};
 pub use suite::SUITE;

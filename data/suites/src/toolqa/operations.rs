@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR, QuestionClassifier,
-    ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport, ToolQaScore, contains,
-    exact_match, extract_code, infer_schema, judge_verdict, number_strict,
+    AnswerFacts, AnswerMetric, AnswerStatus, CODE_EXECUTION_ERROR, CodeRule, PARSING_ERROR,
+    QuestionClassifier, ScoredAnswer, TaskType, ToolQaError, ToolQaNumbers, ToolQaReport,
+    ToolQaScore, contains, exact_match, extract_code, infer_schema, judge_verdict, number_strict,
 };
 use serde_json::{Map, Value, json};
 
@@ -184,6 +184,8 @@ fn scored_answer<'a>(row: &'a Fields<'_>) -> Result<ScoredAnswer<'a>, LineError>
         task_type: row.text("task_type")?,
         endpoint: row.text("endpoint")?,
         metric,
+        facts: AnswerFacts::default(),
+        routed_as: None,
         score: ToolQaScore::from_answer(metric, gold, pred, status),
     })
 }

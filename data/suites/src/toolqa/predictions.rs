@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_apis::{Fields, ToolsError};
+use tooltune_json::ReadError;
+
+use super::setting::Setting;
 
 /// A model's output for a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +23,12 @@ pub struct ToolQaPrediction {
     /// Number of output tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_tokens: Option<usize>,
+    /// The setting of its prompt, if it was chosen by the type of the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<Setting>,
+    /// The classifier's output, from which the setting was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classifier_output: Option<String>,
     /// The content that a server returned instead of text, such as `reasoning`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_text: Option<String>,
@@ -47,7 +56,14 @@ impl ToolQaPrediction {
             "finish_reason",
             "n_tokens",
             "without_text",
+            "setting",
+            "classifier_output",
         ])?;
+        let setting = fields.optional_text("setting")?.map(|name| {
+            let unknown =
+                || ReadError::wrong_type("setting", &name.into(), "a setting of the prompt");
+            Setting::from_name(name).ok_or_else(unknown)
+        });
         let name = |our_name: &'static str, published: &'static str| {
             let is_published = fields.raw(our_name).is_none() && fields.raw(published).is_some();
             if is_published { published } else { our_name }
@@ -65,6 +81,10 @@ impl ToolQaPrediction {
                 .raw("n_tokens")
                 .and_then(Value::as_u64)
                 .and_then(|n| usize::try_from(n).ok()),
+            setting: setting.transpose()?,
+            classifier_output: fields
+                .optional_text("classifier_output")?
+                .map(str::to_owned),
             without_text: fields.optional_text("without_text")?.map(str::to_owned),
         })
     }

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answers::{AnswerMetric, contains, exact_match, number_strict};
+use super::classifier::ClassifierReport;
 use super::error::ToolQaError;
+use super::rows::{AnswerFacts, TaskType};
+use super::setting::Setting;
 use crate::bootstrap::{Estimate, estimates, indicator, mean};
 use crate::markdown::{markdown_table, percent};
 use crate::named_metrics::named_estimates;
@@ -72,6 +75,15 @@ impl ToolQaScore {
     }
 }
 
+/// The setting that a question was answered in, and the classifier's output that chose it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoutedAs {
+    /// The setting.
+    pub setting: Setting,
+    /// The classifier's output.
+    pub classifier_output: String,
+}
+
 /// A score with its groups.
 #[derive(Debug, Clone, Copy)]
 pub struct ScoredAnswer<'a> {
@@ -81,6 +93,10 @@ pub struct ScoredAnswer<'a> {
     pub endpoint: &'a str,
     /// The metric of the question.
     pub metric: AnswerMetric,
+    /// What is known about the answer.
+    pub facts: AnswerFacts,
+    /// How the setting was chosen, if by the type of the question.
+    pub routed_as: Option<&'a RoutedAs>,
     /// The score.
     pub score: ToolQaScore,
 }
@@ -105,6 +121,10 @@ pub struct ToolQaNumbers {
     pub n_parse_errors: usize,
     /// Number of samples whose code failed or was stopped.
     pub n_code_errors: usize,
+    /// Fraction of the wrong answers, by `exact_match`, without code or with failed code; `None` if no
+    /// answer is wrong. The published results count both as code errors (Figure 8).
+    #[serde(default)]
+    pub wrong_by_code_failure: Option<Estimate>,
     /// Number of samples whose prompt exceeded the context.
     pub n_context_exceeded: usize,
 }
@@ -148,6 +168,10 @@ impl ToolQaNumbers {
             parse_error_rate,
             n_parse_errors: n_of(AnswerStatus::NoCode),
             n_code_errors: n_of(AnswerStatus::CodeError),
+            wrong_by_code_failure: mean(scores.iter().map(|score| {
+                let failed = matches!(score.status, AnswerStatus::NoCode | AnswerStatus::CodeError);
+                (!score.exact_match).then(|| indicator(failed))
+            })),
             n_context_exceeded: n_of(AnswerStatus::ContextExceeded),
         }
     }
@@ -168,6 +192,21 @@ pub struct ToolQaReport {
     /// By metric. For `approx_number_match`, `exact_match` is the published number match, and
     /// `exact_match_strict` is the strict number match.
     pub by_metric: BTreeMap<String, ToolQaNumbers>,
+    /// By depth of the answer, for rows that state it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_depth: BTreeMap<String, ToolQaNumbers>,
+    /// By the eighth of the list that contains the answer, for rows that state it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_position: BTreeMap<String, ToolQaNumbers>,
+    /// By the size of the response in tokens, for rows that state it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_target_tokens: BTreeMap<String, ToolQaNumbers>,
+    /// By setting, if it was chosen by the type of the question.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_setting: BTreeMap<String, ToolQaNumbers>,
+    /// The classifier that chose the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classifier: Option<ClassifierReport>,
 }
 
 impl ToolQaReport {
@@ -192,6 +231,11 @@ impl ToolQaReport {
             by_type: group_scores(&with_output, |answer| answer.task_type),
             by_endpoint: group_scores(&with_output, |answer| answer.endpoint),
             by_metric: group_scores(&with_output, |answer| answer.metric.name()),
+            by_depth: group_by_number(&with_output, |facts| facts.answer_depth),
+            by_position: group_by_number(&with_output, |facts| facts.answer_position),
+            by_target_tokens: group_by_number(&with_output, |facts| facts.target_tokens),
+            by_setting: routed_scores(&with_output),
+            classifier: classifier_report(answers)?,
         })
     }
 }
@@ -200,27 +244,79 @@ fn group_scores<'a>(
     answers: &[ScoredAnswer<'a>],
     group: impl Fn(&ScoredAnswer<'a>) -> &'a str,
 ) -> BTreeMap<String, ToolQaNumbers> {
-    let mut groups: BTreeMap<&str, Vec<ToolQaScore>> = BTreeMap::new();
-    for answer in answers {
-        groups.entry(group(answer)).or_default().push(answer.score);
+    group_pairs(
+        answers
+            .iter()
+            .map(|answer| (group(answer).to_owned(), answer.score)),
+    )
+}
+
+/// Groups by a number that the rows state.
+fn group_by_number(
+    answers: &[ScoredAnswer<'_>],
+    number: impl Fn(&AnswerFacts) -> Option<usize>,
+) -> BTreeMap<String, ToolQaNumbers> {
+    let known = answers
+        .iter()
+        .filter_map(|answer| Some((number(&answer.facts)?.to_string(), answer.score)));
+    group_pairs(known)
+}
+
+fn routed_scores(answers: &[ScoredAnswer<'_>]) -> BTreeMap<String, ToolQaNumbers> {
+    let routed = answers
+        .iter()
+        .filter_map(|answer| Some((answer.routed_as?.setting.name().to_owned(), answer.score)));
+    group_pairs(routed)
+}
+
+fn group_pairs(
+    pairs: impl Iterator<Item = (String, ToolQaScore)>,
+) -> BTreeMap<String, ToolQaNumbers> {
+    let mut groups: BTreeMap<String, Vec<ToolQaScore>> = BTreeMap::new();
+    for (name, score) in pairs {
+        groups.entry(name).or_default().push(score);
     }
-    let numbers = |(name, scores): (&str, Vec<_>)| (name.to_owned(), ToolQaNumbers::new(&scores));
+    let numbers = |(name, scores): (String, Vec<_>)| (name, ToolQaNumbers::new(&scores));
     groups.into_iter().map(numbers).collect()
 }
 
+/// Scores the classifier that chose the settings; `None` if none did.
+fn classifier_report(
+    answers: &[ScoredAnswer<'_>],
+) -> Result<Option<ClassifierReport>, ToolQaError> {
+    let types = TaskType::ALL.map(|task_type| (task_type.name(), task_type));
+    let outputs = answers.iter().filter_map(|answer| {
+        let (_, gold) = types.iter().find(|(name, _)| *name == answer.task_type)?;
+        Some((*gold, answer.routed_as?.classifier_output.as_str()))
+    });
+    let outputs: Vec<(TaskType, &str)> = outputs.collect();
+    (!outputs.is_empty())
+        .then(|| ClassifierReport::new(&outputs))
+        .transpose()
+}
+
 /// Formats a report as a Markdown table in per cent: a line over all samples, then one line per
-/// type, endpoint and metric.
+/// type, endpoint and metric, and per depth, position, size and setting if they are known.
 pub fn toolqa_table(report: &ToolQaReport) -> String {
     let headings = "toolqa | n | exact_match % | exact_match_strict % | contains % | judged % \
-                    | no code | code errors | context exceeded";
-    let groups = [&report.by_type, &report.by_endpoint, &report.by_metric];
-    let groups = groups
-        .into_iter()
-        .flatten()
-        .map(|(name, numbers)| (name.as_str(), numbers));
-    let line = |(name, numbers): (&str, &ToolQaNumbers)| {
+                    | no code | code errors | wrong by code failure % | context exceeded";
+    let groups = [
+        ("", &report.by_type),
+        ("", &report.by_endpoint),
+        ("", &report.by_metric),
+        ("depth ", &report.by_depth),
+        ("position ", &report.by_position),
+        ("tokens ", &report.by_target_tokens),
+        ("", &report.by_setting),
+    ];
+    let groups = groups.into_iter().flat_map(|(prefix, group)| {
+        group
+            .iter()
+            .map(move |(name, numbers)| (format!("{prefix}{name}"), numbers))
+    });
+    let line = |(name, numbers): (String, &ToolQaNumbers)| {
         [
-            name.to_owned(),
+            name,
             numbers.n.to_string(),
             percent(numbers.exact_match),
             percent(numbers.exact_match_strict),
@@ -228,10 +324,11 @@ pub fn toolqa_table(report: &ToolQaReport) -> String {
             percent(numbers.judged),
             numbers.n_parse_errors.to_string(),
             numbers.n_code_errors.to_string(),
+            percent(numbers.wrong_by_code_failure),
             numbers.n_context_exceeded.to_string(),
         ]
     };
-    let lines = std::iter::once(("all", &report.overall)).chain(groups);
+    let lines = std::iter::once(("all".to_owned(), &report.overall)).chain(groups);
     markdown_table(headings, lines.map(line))
 }
 

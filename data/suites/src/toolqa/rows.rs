@@ -7,9 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tooltune_apis::{Fields, JsonLines, ToolsError, did_you_mean};
+use tooltune_json::ReadError;
 use tooltune_json::python::{PyValue, python_repr};
 
 use super::answers::AnswerMetric;
@@ -77,8 +79,26 @@ pub struct ToolQaRow {
     pub question: String,
     /// The gold answer.
     pub gold_answer: String,
+    /// What is known about the answer.
+    pub facts: AnswerFacts,
+    /// Paths of the keys that the program of the answer reads, if they are known.
+    pub read_keys: Option<Vec<Vec<String>>>,
     /// The response.
     pub response: Arc<ToolResponse>,
+}
+
+/// What a row may state about its answer; generated rows do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerFacts {
+    /// Largest number of keys on a path that the program of the answer reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_depth: Option<usize>,
+    /// The eighth of its list, from 1, that contains the record with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_position: Option<usize>,
+    /// The size that the response was grown or cut to, in tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_tokens: Option<usize>,
 }
 
 /// The responses of a file by id.
@@ -152,7 +172,8 @@ impl ToolResponses {
 }
 
 /// Reads rows `{"uid", "response_id", "endpoint", "task", "task_type", "metric", "question",
-/// "gold_answer"}`, all of strings, from a file of any supported format.
+/// "gold_answer"}`, all of strings, from a file of any supported format. Optional fields are the
+/// integers of [`AnswerFacts`], and `read_keys`, a list of lists of strings.
 ///
 /// # Errors
 ///
@@ -173,6 +194,13 @@ fn parse_row(
     value: &Value,
     responses: &ToolResponses,
 ) -> Result<ToolQaRow, ToolQaError> {
+    const OPTIONAL: [&str; 5] = [
+        "answer_depth",
+        "answer_position",
+        "target_tokens",
+        "read_keys",
+        "program",
+    ];
     const FIELDS: [&str; 8] = [
         "uid",
         "response_id",
@@ -183,18 +211,28 @@ fn parse_row(
         "question",
         "gold_answer",
     ];
-    let texts = Fields::new(
+    let (texts, facts, read_keys) = Fields::new(
         value,
         "",
         "a line needs eight fields, from uid to gold_answer",
     )
     .and_then(|fields| {
-        fields.refuse_misspelled(&FIELDS)?;
+        fields.refuse_misspelled(&[&FIELDS[..], &OPTIONAL[..]].concat())?;
         let texts: Vec<String> = FIELDS
             .iter()
             .map(|name| fields.text(name).map(str::to_owned))
             .collect::<Result<_, ToolsError>>()?;
-        <[String; 8]>::try_from(texts).map_err(|_| fields.missing("uid"))
+        let texts = <[String; 8]>::try_from(texts).map_err(|_| fields.missing("uid"))?;
+        let facts = AnswerFacts {
+            answer_depth: optional(&fields, "answer_depth", "a positive integer")?,
+            answer_position: optional(&fields, "answer_position", "a positive integer")?,
+            target_tokens: optional(&fields, "target_tokens", "a positive integer")?,
+        };
+        Ok((
+            texts,
+            facts,
+            optional(&fields, "read_keys", "a list of lists of strings")?,
+        ))
     })
     .map_err(|error| error.at(location))?;
     let [
@@ -217,8 +255,23 @@ fn parse_row(
         metric: parse_choice(location, "metric", &metric, &metrics)?,
         question,
         gold_answer,
+        facts,
+        read_keys,
         response,
     })
+}
+
+/// The value of an optional field; null counts as absent.
+fn optional<T: DeserializeOwned>(
+    fields: &Fields<'_>,
+    name: &str,
+    expected: &'static str,
+) -> Result<Option<T>, ToolsError> {
+    let value = fields.raw(name).filter(|value| !value.is_null());
+    let read = |value: &Value| {
+        T::deserialize(value).map_err(|_| ReadError::wrong_type(name, value, expected).into())
+    };
+    value.map(read).transpose()
 }
 
 fn response_of(

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::answers::AnswerMetric;
 use super::error::ToolQaError;
-use super::report::{AnswerStatus, ScoredAnswer, ToolQaReport, ToolQaScore};
-use super::rows::TaskType;
+use super::report::{AnswerStatus, RoutedAs, ScoredAnswer, ToolQaReport, ToolQaScore};
+use super::rows::{AnswerFacts, TaskType};
 use crate::llm_judge::JudgeVerdict;
 
 /// A scored row, in the format of result files.
@@ -27,6 +27,12 @@ pub struct ToolQaSample {
     pub task_type: TaskType,
     /// Metric of the question.
     pub metric: AnswerMetric,
+    /// What is known about the answer.
+    #[serde(flatten)]
+    pub facts: AnswerFacts,
+    /// The setting of the prompt and how it was chosen, if by the type of the question.
+    #[serde(flatten)]
+    pub routed_as: Option<RoutedAs>,
     /// The question.
     pub question: String,
     /// The gold answer.
@@ -109,6 +115,8 @@ impl ToolQaSample {
             task_type: self.task_type.name(),
             endpoint: &self.endpoint,
             metric: self.metric,
+            facts: self.facts,
+            routed_as: self.routed_as.as_ref(),
             score: self.score,
         }
     }

@@ -11,7 +11,7 @@ use tooltune_endpoint::in_parallel;
 use super::code::{CODE_EXECUTION_ERROR, CodeFailure, CodeRule, CodeRunner, extract_code};
 use super::error::ToolQaError;
 use super::predictions::ToolQaPrediction;
-use super::report::{AnswerStatus, ToolQaNumbers, ToolQaScore};
+use super::report::{AnswerStatus, RoutedAs, ToolQaNumbers, ToolQaScore};
 use super::rows::ToolQaRow;
 use super::run::{ToolQaRun, ToolQaSample};
 use super::setting::Setting;
@@ -21,8 +21,9 @@ use crate::row_suite::require_unique;
 /// Options for scoring predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScoreOptions {
-    /// The setting of the predictions, which determines whether outputs are answers or code.
-    pub setting: Setting,
+    /// The setting of the predictions, which determines whether outputs are answers or code. `None` if
+    /// each prediction has its own.
+    pub setting: Option<Setting>,
     /// The rule that selects the function of an output.
     pub code_rule: CodeRule,
     /// Number of samples whose code runs concurrently, 1 to 64.
@@ -38,6 +39,7 @@ pub struct ScoreOptions {
 ///
 /// - a row has no prediction, a prediction has no row, or no prediction has an output
 /// - the setting needs code and there is no runner, or the runner cannot run code
+/// - a prediction has no setting, and `options` has none
 /// - `watch` stopped the work
 pub fn score_predictions(
     rows: &[ToolQaRow],
@@ -47,14 +49,22 @@ pub fn score_predictions(
     watch: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ToolQaRun, ToolQaError> {
     let pairs = pair_predictions(rows, predictions)?;
-    let reader = match (options.setting.is_code(), runner) {
-        (false, _) => OutputReader::Answers,
-        (true, Some(runner)) => OutputReader::Code(runner, options.code_rule),
-        (true, None) => {
-            let setting = options.setting.name();
-            return Err(ToolQaError::NoRunner { setting });
+    let reader = |prediction: &ToolQaPrediction| {
+        let setting = prediction.setting.or(options.setting);
+        let setting = setting.ok_or_else(|| ToolQaError::NoSetting {
+            uid: prediction.uid.clone(),
+        })?;
+        match (setting.is_code(), runner) {
+            (false, _) => Ok(OutputReader::Answers),
+            (true, Some(runner)) => Ok(OutputReader::Code(runner, options.code_rule)),
+            (true, None) => Err(ToolQaError::NoRunner {
+                setting: setting.name(),
+            }),
         }
     };
+    for (_, prediction) in &pairs {
+        reader(prediction)?;
+    }
     let (mut is_broken, mut is_ended) = (false, false);
     let results = in_parallel(
         &pairs,
@@ -64,7 +74,7 @@ pub fn score_predictions(
             is_ended |= !watch(event.n_done);
             !is_ended && !is_broken
         },
-        |(row, prediction), _| reader.sample(row, prediction),
+        |(row, prediction), _| reader(prediction)?.sample(row, prediction),
     );
     let n_done = results.iter().flatten().count();
     // Code that was running when the work was stopped has no answer. This is not an error of the
@@ -232,6 +242,11 @@ fn sample(row: &ToolQaRow, prediction: &ToolQaPrediction, attempt: Attempt) -> T
         task: row.task.clone(),
         task_type: row.task_type,
         metric: row.metric,
+        facts: row.facts,
+        routed_as: prediction.setting.map(|setting| RoutedAs {
+            setting,
+            classifier_output: prediction.classifier_output.clone().unwrap_or_default(),
+        }),
         question: row.question.clone(),
         gold_answer: row.gold_answer.clone(),
         model_output: prediction.model_output.clone(),

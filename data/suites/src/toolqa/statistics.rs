@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::toolqa::AnswerMetric;
+    use crate::toolqa::{AnswerFacts, AnswerMetric};
 
     fn response(endpoint: &str, length: usize) -> ToolResponse {
         ToolResponse {
@@ -146,6 +146,8 @@ mod tests {
             metric: AnswerMetric::AccuracyString,
             question: "Wo?".to_owned(),
             gold_answer: "4".to_owned(),
+            facts: AnswerFacts::default(),
+            read_keys: None,
             response: Arc::clone(response),
         };
         let rows = [

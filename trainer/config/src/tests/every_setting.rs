@@ -197,7 +197,7 @@ fn every_setting_without_effect_is_refused() {
     for (path, field) in settings() {
         let needs = field["x-only-with"].as_object().into_iter().flatten();
         for (other, allowed) in needs {
-            let (table, _) = path.split_once('.').expect("a table");
+            let (table, _) = path.rsplit_once('.').expect("a table");
             let other = format!("{table}.{other}");
             let allowed = schema::strings(allowed);
             let set = override_of(&path, &examples(field)[0]);

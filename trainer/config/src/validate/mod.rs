@@ -69,10 +69,10 @@ impl Rules<'_> {
     /// has a value that `x-only-with` does not list.
     fn only_with(&mut self, config: &Config) {
         let values = serde_json::to_value(config).unwrap_or_default();
-        for (path, field) in schema::settings() {
+        for (path, field) in schema::nested_settings() {
             let needs = field["x-only-with"].as_object().into_iter().flatten();
-            let (table, key) = path.split_once('.').unwrap_or(("", &path));
-            let values = &values[table];
+            let (table, key) = path.rsplit_once('.').unwrap_or(("", &path));
+            let values = table.split('.').fold(&values, |values, name| &values[name]);
             let has_effect = !values[key].is_null() && values[key] != field["default"];
             for (other, allowed) in needs.filter(|_| has_effect) {
                 let value = &values[other];

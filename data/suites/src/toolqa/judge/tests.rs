@@ -7,8 +7,8 @@ use tooltune_endpoint::chat_server::{chat_server, completion, environment, last_
 
 use super::*;
 use crate::toolqa::{
-    AnswerMetric, CodeFailure, CodeRule, CodeRunner, ExtractedCode, ScoreOptions, Setting,
-    TaskType, ToolQaPrediction, ToolQaRow, ToolResponse, score_predictions,
+    AnswerFacts, AnswerMetric, CodeFailure, CodeRule, CodeRunner, ExtractedCode, ScoreOptions,
+    Setting, TaskType, ToolQaPrediction, ToolQaRow, ToolResponse, score_predictions,
 };
 
 #[test]
@@ -54,6 +54,8 @@ fn only_samples_with_an_answer_are_judged_next_to_their_gold() {
         metric: AnswerMetric::AccuracyString,
         question: "Which?".to_owned(),
         gold_answer: "Quay 4".to_owned(),
+        facts: AnswerFacts::default(),
+        read_keys: None,
         response: Arc::clone(&response),
     });
     let predictions = names.map(|name| ToolQaPrediction {
@@ -62,10 +64,12 @@ fn only_samples_with_an_answer_are_judged_next_to_their_gold() {
         context_exceeded: false,
         finish_reason: Some("stop".to_owned()),
         n_tokens: Some(2),
+        setting: None,
+        classifier_output: None,
         without_text: None,
     });
     let score_options = ScoreOptions {
-        setting: Setting::Code,
+        setting: Some(Setting::Code),
         code_rule: CodeRule::Official,
         concurrency: 1,
     };

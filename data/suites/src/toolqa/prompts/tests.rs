@@ -7,7 +7,7 @@ use tooltune_agents::truncation::{PruneOptions, ShapeOptions, TruncationOptions}
 
 use super::*;
 use crate::shortening::Reduction;
-use crate::toolqa::{AnswerMetric, TaskType, ToolResponse};
+use crate::toolqa::{AnswerFacts, AnswerMetric, TaskType, ToolResponse};
 
 fn row() -> ToolQaRow {
     let response = json!({"berths": [{"id": 1, "free": true}, {"id": 2, "note": "é {question}"}]});
@@ -18,6 +18,8 @@ fn row() -> ToolQaRow {
         metric: AnswerMetric::AccuracyString,
         question: "What is the NOTE of berth 2?".to_owned(),
         gold_answer: "é {question}".to_owned(),
+        facts: AnswerFacts::default(),
+        read_keys: None,
         response: Arc::new(ToolResponse {
             response_id: "b-1".to_owned(),
             endpoint: "Berths".to_owned(),

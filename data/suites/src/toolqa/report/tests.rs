@@ -52,6 +52,8 @@ fn answers() -> Vec<ScoredAnswer<'static>> {
             task_type,
             endpoint,
             metric,
+            facts: AnswerFacts::default(),
+            routed_as: None,
             score: ToolQaScore::from_answer(metric, gold, &answer, status),
         },
     )
@@ -159,7 +161,7 @@ fn the_table_has_a_line_for_each_group() {
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(
         lines[2],
-        "| all | 2 | 50.0 [9.5, 90.5] | 50.0 [9.5, 90.5] | 100.0 [34.2, 100.0] | - | 0 | 0 | 0 |"
+        "| all | 2 | 50.0 [9.5, 90.5] | 50.0 [9.5, 90.5] | 100.0 [34.2, 100.0] | - | 0 | 0 | 0.0 [0.0, 79.3] | 0 |"
     );
     let names: Vec<&str> = lines[2..]
         .iter()

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::llm_judge::JudgeVerdict;
-use crate::toolqa::{AnswerMetric, ExtractedCode, SUITE, TaskType, ToolResponse};
+use crate::toolqa::{AnswerFacts, AnswerMetric, ExtractedCode, SUITE, TaskType, ToolResponse};
 
 /// Simulates the functions of these tests without Python.
 struct NamedFunctions;
@@ -41,6 +41,8 @@ fn rows(n: usize) -> Vec<ToolQaRow> {
         metric: AnswerMetric::AccuracyString,
         question: "What is the note?".to_owned(),
         gold_answer: "quay 4".to_owned(),
+        facts: AnswerFacts::default(),
+        read_keys: None,
         response: Arc::clone(&response),
     };
     (0..n).map(row).collect()
@@ -74,6 +76,8 @@ fn predictions(outputs: &[Option<&str>]) -> Vec<ToolQaPrediction> {
         context_exceeded: false,
         finish_reason: Some("stop".to_owned()),
         n_tokens: Some(2),
+        setting: None,
+        classifier_output: None,
         without_text: None,
     };
     outputs.iter().enumerate().map(prediction).collect()
@@ -81,7 +85,7 @@ fn predictions(outputs: &[Option<&str>]) -> Vec<ToolQaPrediction> {
 
 fn options(setting: Setting) -> ScoreOptions {
     ScoreOptions {
-        setting,
+        setting: Some(setting),
         code_rule: CodeRule::Robust,
         concurrency: 4,
     }
@@ -351,7 +355,7 @@ fn a_truncated_or_empty_output_is_wrong_whatever_the_gold_is() {
         let mut saved = predictions(&[Some(output)]);
         saved[0].finish_reason = Some(finish_reason.to_owned());
         let options = ScoreOptions {
-            setting: Setting::Answer,
+            setting: Some(Setting::Answer),
             code_rule: CodeRule::Official,
             concurrency: 1,
         };

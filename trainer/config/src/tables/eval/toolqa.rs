@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use tooltune_agents::truncation::{MAX_CHARS, MAX_DEPTH, MAX_ITEMS, TruncationOptions};
 use tooltune_suites::Shortening;
-use tooltune_suites::toolqa::Setting;
+use tooltune_suites::toolqa::{Routes, Setting, SettingChoice};
 
 use super::SuiteTable;
 use crate::enums::ResponseReduction;
@@ -24,10 +24,19 @@ settings! {
         /// JSON Lines file of the responses that the questions are about.
         #[schemars(extend("x-kind" = "path"))]
         pub responses: Option<PathBuf>,
-        /// Contents of the prompt: answer, answer_schema, cot_answer_schema, code, code_schema,
-        /// code_schema_no_response, code_schema_reduced or cot_code_schema.
-        #[schemars(schema_with = "settings_of_toolqa")]
-        pub setting: Setting = Setting::Answer,
+        /// Contents of the prompt. With "routed", the model first names the type of each question, and
+        /// the next three settings choose its prompt.
+        #[schemars(schema_with = "choices_of_setting")]
+        pub setting: SettingChoice = SettingChoice::All(Setting::Answer),
+        /// Setting for extractive questions.
+        #[schemars(schema_with = "settings_of_toolqa", extend("x-only-with" = {"setting": ["routed"]}))]
+        pub route_extractive: Setting = Setting::AnswerSchema,
+        /// Setting for filtering questions.
+        #[schemars(schema_with = "settings_of_toolqa", extend("x-only-with" = {"setting": ["routed"]}))]
+        pub route_filtering: Setting = Setting::CodeSchema,
+        /// Setting for aggregation questions, and for those whose type the model did not name.
+        #[schemars(schema_with = "settings_of_toolqa", extend("x-only-with" = {"setting": ["routed"]}))]
+        pub route_aggregation: Setting = Setting::CodeSchema,
         /// Maximum number of tokens of an answer with its reasoning, or of a function; 1,000 in the
         /// paper. The suite ignores `eval.max_new_tokens`.
         #[schemars(range(min = 1))]
@@ -37,18 +46,19 @@ settings! {
         #[schemars(extend("x-kind" = "path"))]
         pub schemas: Option<PathBuf>,
         /// How responses are shortened in every setting: "official" and "paths" keep only list
-        /// items with new keys, and "truncate" uses the next four settings. Off by default.
+        /// items with new keys, and "truncate" uses the next four settings.
         pub reduce: Option<ResponseReduction>,
         /// For reduce = "truncate": number of list items to keep; a note states the total.
         pub max_items: Option<usize> = Some(MAX_ITEMS),
         /// For reduce = "truncate": number of levels to keep; deeper objects become a summary.
         pub max_depth: Option<usize> = Some(MAX_DEPTH),
-        /// For reduce = "truncate": number of characters to keep; a note states how many were
-        /// removed.
+        /// For reduce = "truncate": number of characters to keep.
         pub max_chars: Option<usize> = Some(MAX_CHARS),
         /// For reduce = "truncate": [JMESPath](https://jmespath.org) expression that selects parts
-        /// of the response first. By default the whole response is used.
+        /// of the response first.
         pub jmespath: Option<String>,
+        /// Whether prompts show only the keys in `read_keys` of a row. Code runs on the whole response.
+        pub oracle_projection: bool = false,
         /// Whether prompts of code settings show responses as Python literals, as in the published
         /// runs.
         pub python_repr: bool = false,
@@ -57,8 +67,7 @@ settings! {
         pub prompts: Option<PathBuf>,
         /// Whether to run model-written functions, each in the sandbox. Required for code settings.
         pub run_code: bool = false,
-        /// Whether the model classifies the questions by type instead of answering them, as in the
-        /// paper.
+        /// Whether the model classifies the questions by type instead of answering them.
         pub classify: bool = false,
         /// LLM judge that decides which answers are equivalent to the reference: a table with the
         /// keys of `goat.judge`.
@@ -66,11 +75,35 @@ settings! {
     }
 }
 
+fn choices_of_setting(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": SettingChoice::names().collect::<Vec<_>>() })
+}
+
 fn settings_of_toolqa(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": Setting::ALL.map(Setting::name) })
 }
 
 impl ToolQaConfig {
+    /// The setting for each type of question, if it is chosen by type.
+    pub fn routes(&self) -> Option<Routes> {
+        (self.setting == SettingChoice::Routed).then_some(Routes {
+            extractive: self.route_extractive,
+            filtering: self.route_filtering,
+            aggregation: self.route_aggregation,
+        })
+    }
+
+    /// The first setting in use that runs code, if any.
+    pub fn code_setting(&self) -> Option<Setting> {
+        let settings = match self.setting {
+            SettingChoice::All(setting) => vec![setting],
+            SettingChoice::Routed => self
+                .routes()
+                .map_or_else(Vec::new, |routes| routes.all().into()),
+        };
+        settings.into_iter().find(|setting| setting.is_code())
+    }
+
     /// How responses are shortened in all settings, if at all.
     pub fn shortening(&self) -> Option<Shortening> {
         let truncate = TruncateConfig {
@@ -137,8 +170,14 @@ impl SuiteTable for ToolQaConfig {
             let help = "set the responses: [eval.toolqa] responses = \"responses.jsonl\"";
             rules.missing(&format!("{table}.responses"), help);
         }
-        if self.setting.is_code() && !self.run_code {
-            let setting = self.setting.name();
+        if self.oracle_projection && self.schemas.is_some() {
+            let path = format!("{table}.oracle_projection");
+            let message =
+                format!("`{path}` infers schemas from the shown keys, but `schemas` is set");
+            rules.report(&path, message, "delete one of the two lines");
+        }
+        if let Some(setting) = self.code_setting().filter(|_| !self.run_code) {
+            let setting = setting.name();
             let message = format!("the setting {setting} runs model-written functions");
             let help = "set run_code = true to run each of them in the sandbox";
             rules.report(&format!("{table}.setting"), message, help);

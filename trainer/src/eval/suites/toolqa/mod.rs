@@ -1,7 +1,9 @@
 //! The `toolqa` suite: answers questions about tool outputs, directly or by generated functions.
 
 mod code;
+mod routed;
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
@@ -10,14 +12,15 @@ use serde_json::Value;
 use tooltune_apis::{JsonLines, ToolsError};
 use tooltune_suites::toolqa::{
     CodeRule, CodeRunner, PromptOptions, PromptSet, QuestionClassifier, ResponseText, SUITE,
-    Schemas, ScoreOptions, Setting, ToolQaError, ToolQaNumbers, ToolQaPrediction, ToolQaReport,
-    ToolQaRow, ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither, read_questions,
-    score_predictions, toolqa_table,
+    Schemas, ScoreOptions, Setting, SettingChoice, ToolQaError, ToolQaNumbers, ToolQaPrediction,
+    ToolQaReport, ToolQaRow, ToolQaRun, ToolResponses, gold_numbers, judge_answers, n_neither,
+    read_questions, score_predictions, toolqa_table,
 };
 use tooltune_suites::{JudgeVerdict, SuiteInfo};
-use tooltune_template::Conversation;
+use tooltune_template::{Conversation, Message, Role};
 
 use self::code::SandboxedCode;
+use self::routed::RoutedSuite;
 use super::judge::{Judge, JudgeSummary, Judged};
 use super::prompt_suite::{Answer, JoinBy, PromptEvaluation, PromptSuite, Scoring};
 use super::row_suite::{self, RowAnswer, read_files, unconstrained_settings};
@@ -57,7 +60,10 @@ pub(super) static KIND: SuiteKind = SuiteKind {
         }
         let suite = ToolQaSuite::open(suite_context, config, &responses)?;
         let settings = unconstrained_settings(suite_context, &SUITE);
-        Ok(PromptEvaluation::into_loaded(suite, settings))
+        Ok(match config.routes() {
+            Some(routes) => RoutedSuite::into_loaded(suite, routes, settings)?,
+            None => PromptEvaluation::into_loaded(suite, settings),
+        })
     },
     change: None,
 };
@@ -89,7 +95,10 @@ pub(super) struct ToolQaSuite {
     set: PromptSet,
     schemas: Schemas,
     prompt_options: PromptOptions,
-    setting: Setting,
+    /// Whether prompts show only the keys that the program of the answer reads.
+    oracle_projection: bool,
+    /// The setting of all questions; `None` if each has its own.
+    setting: Option<Setting>,
     /// Runs generated functions; `None` for settings that ask for answers.
     code: Option<SandboxedCode>,
     judge: Option<Judge>,
@@ -152,7 +161,11 @@ impl ToolQaSuite {
                 reduction: config.shortening().unwrap_or_default(),
                 reduce_all: config.shortening(),
             },
-            setting: config.setting,
+            oracle_projection: config.oracle_projection,
+            setting: match config.setting {
+                SettingChoice::All(setting) => Some(setting),
+                SettingChoice::Routed => None,
+            },
             code: code_runner(config, &suite_context.config.eval)?,
             judge: judge
                 .map(|judge| Judge::open("eval.toolqa.judge", judge))
@@ -170,16 +183,41 @@ impl ToolQaSuite {
         if let Some(conversations) = self.conversations.get() {
             return Ok(conversations);
         }
-        let messages = |row: &ToolQaRow| {
-            self.set
-                .messages(row, self.setting, &self.schemas, &self.prompt_options)
-        };
-        let conversations = self
-            .rows
-            .iter()
-            .map(|row| Ok(Conversation::new(messages(row)?)));
+        // Routed questions have no prompt before they are classified.
+        let setting = self.setting.unwrap_or(Setting::Answer);
+        let conversations = self.rows.iter().map(|row| self.conversation(row, setting));
         let conversations = conversations.collect::<Result<_, ToolQaError>>()?;
         Ok(self.conversations.get_or_init(|| conversations))
+    }
+
+    /// The prompt of a row in a setting.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::conversations`], or the row lacks the keys of its projection.
+    fn conversation(&self, row: &ToolQaRow, setting: Setting) -> Result<Conversation, ToolQaError> {
+        let shown = match self.oracle_projection {
+            true => Cow::Owned(row.projected()?),
+            false => Cow::Borrowed(row),
+        };
+        let messages = self
+            .set
+            .messages(&shown, setting, &self.schemas, &self.prompt_options)?;
+        Ok(Conversation::new(messages))
+    }
+
+    /// The prompt that asks for the type of a row's question.
+    ///
+    /// # Errors
+    ///
+    /// A schema is missing, or the row lacks the keys of its projection.
+    fn classifier_conversation(&self, row: &ToolQaRow) -> Result<Conversation, ToolQaError> {
+        let schema = match self.oracle_projection {
+            true => self.schemas.text(&row.projected()?)?,
+            false => self.schemas.text(row)?,
+        };
+        let prompt = self.set.classifier(&row.question, &schema);
+        Ok(Conversation::new(vec![Message::new(Role::User, prompt)]))
     }
 
     /// Runs functions, then scores and judges predictions.
@@ -288,6 +326,8 @@ impl Answer for ToolQaPrediction {
             context_exceeded,
             finish_reason: Some(completion.finish_reason),
             n_tokens: Some(completion.n_tokens),
+            setting: None,
+            classifier_output: None,
             without_text: completion.without_text,
         }
     }
@@ -380,14 +420,14 @@ fn code_progress(n_done: usize, n_total: usize, runs: bool) -> GenerationProgres
 }
 
 fn code_runner(config: &ToolQaConfig, eval: &EvalConfig) -> Result<Option<SandboxedCode>, Error> {
-    if !config.setting.is_code() {
+    let Some(setting) = config.code_setting() else {
         return Ok(None);
-    }
+    };
     if !config.run_code {
         return Err(Error::Usage(format!(
             "the setting {} runs functions that the model writes; allow this with \
              eval.toolqa.run_code = true, which runs each one in a sandbox",
-            config.setting.name()
+            setting.name()
         )));
     }
     SandboxedCode::open(&eval.sandbox).map(Some)
