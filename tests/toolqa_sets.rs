@@ -92,7 +92,7 @@ fn the_answers_of_a_generated_set_are_right_in_the_suite_by_every_group() {
     let golds = questions
         .iter()
         .map(|row| json!({"id": row["uid"], "prediction": row["gold_answer"]}));
-    workplace.write("golds.jsonl", json_lines(&golds.collect::<Vec<_>>()));
+    workplace.write("golds.jsonl", json_lines(golds.collect::<Vec<_>>()));
     let command = format!(
         "eval config.toml --suite toolqa --data {} --set eval.toolqa.responses={} --predictions golds.jsonl --output golds",
         shipped("questions.jsonl"),
@@ -111,7 +111,8 @@ fn the_answers_of_a_generated_set_are_right_in_the_suite_by_every_group() {
         for (name, numbers) in groups {
             let n = questions
                 .iter()
-                .filter(|row| row[field].to_string() == *name)
+                .map(|row| row[field].to_string())
+                .filter(|value| value == name)
                 .count();
             assert_eq!(numbers["n"], n, "{group} {name}");
         }
@@ -197,7 +198,7 @@ fn questions_are_classified_and_then_answered_or_solved_by_code() {
     ] {
         assert_eq!(again[field], report[field], "{field}");
     }
-    let without = json_lines(&["a", "b", "c"].map(|id| json!({"id": id, "prediction": "7"})));
+    let without = json_lines(["a", "b", "c"].map(|id| json!({"id": id, "prediction": "7"})));
     workplace.write("without.jsonl", without);
     let refused = workplace.run(format!("{ROUTED} --predictions without.jsonl").split(' '));
     assert_eq!(refused.status, Some(3));
