@@ -66,7 +66,7 @@ pub enum Comparator {
     In,
 }
 
-/// What a program computes from the selected records.
+/// The computation over the selected records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

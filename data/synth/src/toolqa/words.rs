@@ -50,7 +50,7 @@ pub(super) fn nouns(list_key: &str) -> (String, String) {
     (singular, plural)
 }
 
-/// Whether the last word of a name says that its values identify something, so that they are
+/// Whether the last word of a name means that its values identify something, so that they are
 /// neither added nor ranked.
 pub(super) fn names_an_identifier(words: &str) -> bool {
     const NAMES: [&str; 17] = [

@@ -1,4 +1,4 @@
-//! Programs against answers worked out by hand, generation, resizing, hostile responses, and the
+//! Programs against hard-coded answers, generation, resizing, hostile responses, and the
 //! published layout.
 
 mod generation;
