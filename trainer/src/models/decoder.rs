@@ -589,7 +589,7 @@ impl Decoder {
     /// Whether the weights of the blocks are copied from host memory for each use.
     pub fn streams_weights(&self) -> bool {
         let mut stacks = self.blocks.iter().flat_map(|block| &block.stacks);
-        stacks.any(|stack| stack.weight.is_in_host_memory())
+        stacks.any(|stack| stack.weight.is_streamed())
     }
 
     /// The device of the weights.
