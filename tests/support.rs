@@ -128,7 +128,7 @@ pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder 
         &weights,
         compute_dtype,
         &test_device(),
-        load::FrozenWeights::Resident,
+        load::Placement::Resident,
     )
     .unwrap()
 }
@@ -141,7 +141,7 @@ pub(crate) fn load_nf4_base(compute_dtype: ComputeDtype, path: &Path) -> Decoder
         &weights,
         compute_dtype,
         &test_device(),
-        load::FrozenWeights::Resident,
+        load::Placement::Resident,
     )
     .unwrap()
 }

@@ -69,7 +69,7 @@ fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapter
         ComputeDtype::F32,
         &test_device(),
         &|name, weight| subtract_initial(slots, initial, name, weight),
-        load::FrozenWeights::Resident,
+        load::Placement::Resident,
     )
     .unwrap();
     adapters.attach(&mut decoder);

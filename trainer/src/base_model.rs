@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_kernels::node_memory::NodeGroup;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
 use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
@@ -13,7 +14,7 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::{FrozenWeights, Quantization};
+use crate::models::load::{FrozenWeights, Placement, Quantization};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -148,35 +149,65 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// A file cannot be read.
+    /// A file cannot be read, or the ranks of a node shall divide the weights.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
+        self.decoder_on(compute_dtype, device, None)
+    }
+
+    /// Like [`Self::decoder`], with the GPUs of `node` if they divide the weights.
+    fn decoder_on(
+        &self,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+        node: Option<&NodeGroup>,
+    ) -> Result<Decoder, Error> {
         let load = match self.quantization {
             Quantization::None => load::load_decoder,
             Quantization::Nf4 => load::load_nf4_decoder,
         };
         let weights = &self.files.weights;
-        let frozen_weights = self.frozen_weights_on(device);
+        let placement = self.placement(device, node)?;
         Ok(load(
             &self.config,
             weights,
             compute_dtype,
             device,
-            frozen_weights,
+            placement,
         )?)
     }
 
     /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
     /// setting has no effect there, which is logged.
-    fn frozen_weights_on(&self, device: &Device) -> FrozenWeights {
-        if self.frozen_weights == FrozenWeights::Host && is_cpu(device) {
-            tracing::warn!("model.frozen_weights = \"host\" has no effect on a CPU");
-            return FrozenWeights::Resident;
+    ///
+    /// # Errors
+    ///
+    /// The ranks of a node shall divide the weights, but there is no node.
+    fn placement<'n>(
+        &self,
+        device: &Device,
+        node: Option<&'n NodeGroup>,
+    ) -> Result<Placement<'n>, Error> {
+        match (self.frozen_weights, node) {
+            (FrozenWeights::Resident, _) => Ok(Placement::Resident),
+            (setting, _) if is_cpu(device) => {
+                let setting = setting.as_str();
+                tracing::warn!("model.frozen_weights = \"{setting}\" has no effect on a CPU");
+                Ok(Placement::Resident)
+            }
+            (FrozenWeights::Host, _) => Ok(Placement::Host),
+            (FrozenWeights::Node, Some(node)) => Ok(Placement::Node(node)),
+            (FrozenWeights::Node, None) => Err(Error::Usage(
+                "model.frozen_weights = \"node\" divides the weights among the ranks of a node, \
+                 and this process runs alone; train with --ranks, or set \
+                 --set model.frozen_weights=host"
+                    .to_owned(),
+            )),
         }
-        self.frozen_weights
     }
 
     /// Like [`Self::decoder`], but for PiSSA adapters the base weights are the residual, without
-    /// the principal components that initialised the factors.
+    /// the principal components that initialised the factors. `node` divides the weights if the
+    /// setting says so.
     ///
     /// # Errors
     ///
@@ -186,9 +217,10 @@ impl BaseModel {
         adapters: &Adapters,
         compute_dtype: ComputeDtype,
         device: &Device,
+        node: Option<&NodeGroup>,
     ) -> Result<Decoder, Error> {
         let Some(initial) = &adapters.initial else {
-            return self.decoder(compute_dtype, device);
+            return self.decoder_on(compute_dtype, device, node);
         };
         let slots = &adapters.slots;
         Ok(load::load_changed(
@@ -197,7 +229,7 @@ impl BaseModel {
             compute_dtype,
             device,
             &|name, weight| subtract_initial(slots, initial, name, weight),
-            self.frozen_weights_on(device),
+            self.placement(device, node)?,
         )?)
     }
 }

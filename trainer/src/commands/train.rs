@@ -246,7 +246,12 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
-    let data_plane = DataPlane::open(ranks, (device, config.device))?;
+    let data_plane = DataPlane::open(
+        ranks,
+        (device, config.device),
+        preparation.training.base.frozen_weights,
+    )?;
+    let n_node_ranks = data_plane.n_node_ranks();
     if let Some(description) = data_plane.description() {
         say(description)?;
     }
@@ -260,7 +265,7 @@ fn train_model(
             (ranks, data_plane),
         )
     })
-    .map_err(|error| with_planned_memory(error, config, &preparation, device))
+    .map_err(|error| with_planned_memory(error, config, &preparation, (device, n_node_ranks)))
 }
 
 /// Adds the planned memory of the largest phase to an out-of-memory error.
@@ -268,12 +273,12 @@ fn with_planned_memory(
     error: Error,
     config: &Config,
     preparation: &Preparation,
-    device: &Device,
+    (device, n_node_ranks): (&Device, usize),
 ) -> Error {
     let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;
     };
-    if let Ok(plan) = plan::plan(config, preparation, device) {
+    if let Ok(plan) = plan::plan(config, preparation, device, n_node_ranks) {
         // Phases are sorted, the largest first.
         if let Some(largest) = plan.needs.memory.phases.first() {
             let parts = largest.parts.iter();

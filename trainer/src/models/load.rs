@@ -4,13 +4,14 @@
 //! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
 //! time. With [`Quantization::Nf4`], the projections are stored in 4 bits; see `nf4`.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData, bf16};
 use thiserror::Error;
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
 use tooltune_kernels::host_memory::{HostMemoryError, stream_blocks};
+use tooltune_kernels::node_memory::{NodeError, NodeGroup, ShareLoader};
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear, WeightSource,
 };
 
 use super::config::DecoderConfig;
@@ -19,6 +20,7 @@ use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::LinearShape;
 use super::nf4::Nf4Loader;
+use super::node_blocks::NodeBlocks;
 use tooltune_terminal::Counted;
 
 /// Name and shape of every tensor that a checkpoint with this config must have.
@@ -150,7 +152,7 @@ pub fn load_decoder(
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
-    frozen_weights: FrozenWeights,
+    placement: Placement<'_>,
 ) -> Result<Decoder, LoadError> {
     load(
         config,
@@ -158,7 +160,7 @@ pub fn load_decoder(
         compute_dtype,
         device,
         Stored::AsIs,
-        frozen_weights,
+        placement,
     )
 }
 
@@ -174,6 +176,9 @@ pub enum LoadError {
          (ulimit -l), or set it to \"resident\""
     )]
     HostMemory(#[from] HostMemoryError),
+    /// The GPUs of the node cannot gather the linear layers.
+    #[error("model.frozen_weights = \"node\": {0}")]
+    Node(#[from] NodeError),
 }
 
 /// Where frozen projections are.
@@ -183,6 +188,30 @@ pub enum FrozenWeights {
     Resident,
     /// In pinned host memory, which a CUDA GPU copies block by block.
     Host,
+    /// Divided among the GPUs of a node, which gather them block by block.
+    Node,
+}
+
+impl FrozenWeights {
+    /// The word for config files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Host => "host",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// Where a decoder's frozen projections are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Placement<'a> {
+    /// In the memory of the device.
+    Resident,
+    /// In pinned host memory.
+    Host,
+    /// Divided among these GPUs.
+    Node(&'a NodeGroup),
 }
 
 /// How frozen projections are stored.
@@ -215,7 +244,7 @@ pub fn load_nf4_decoder(
     weights: &Weights,
     compute_dtype: ComputeDtype,
     device: &Device,
-    frozen_weights: FrozenWeights,
+    placement: Placement<'_>,
 ) -> Result<Decoder, LoadError> {
     load(
         config,
@@ -223,7 +252,7 @@ pub fn load_nf4_decoder(
         compute_dtype,
         device,
         Stored::Nf4,
-        frozen_weights,
+        placement,
     )
 }
 
@@ -250,7 +279,7 @@ pub fn load_changed(
     compute_dtype: ComputeDtype,
     device: &Device,
     change: &Change<'_>,
-    frozen_weights: FrozenWeights,
+    placement: Placement<'_>,
 ) -> Result<Decoder, LoadError> {
     load(
         config,
@@ -258,7 +287,7 @@ pub fn load_changed(
         compute_dtype,
         device,
         Stored::Changed(change),
-        frozen_weights,
+        placement,
     )
 }
 
@@ -268,7 +297,7 @@ fn load(
     compute_dtype: ComputeDtype,
     device: &Device,
     stored: Stored<'_>,
-    frozen_weights: FrozenWeights,
+    placement: Placement<'_>,
 ) -> Result<Decoder, LoadError> {
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
@@ -281,7 +310,7 @@ fn load(
             Stored::AsIs | Stored::Nf4 => None,
         },
         nf4: match stored {
-            Stored::Nf4 => Some(Nf4Loader::new(weights, compute_dtype, device)),
+            Stored::Nf4 => Some(Nf4Loader::new(weights, compute_dtype)),
             Stored::AsIs | Stored::Changed(_) => None,
         },
     };
@@ -292,21 +321,36 @@ fn load(
     } else {
         reader.table("lm_head.weight")?
     };
+    let mut shares = match placement {
+        Placement::Node(group) => Some(ShareLoader::new(group)),
+        Placement::Resident | Placement::Host => None,
+    };
     let blocks = (0..config.num_hidden_layers)
         .map(|layer| {
             progress.advance(layer);
-            let mut block = reader.block(layer)?;
-            if frozen_weights == FrozenWeights::Host {
-                for stack in &mut block.stacks {
-                    stack.weight = stack.weight.clone().into_host_memory()?;
-                }
-            }
-            Ok(block)
+            let sources = (0..N_STACKS).map(|stack| reader.source(layer, stack));
+            let weights = match &mut shares {
+                Some(shares) => shares.add_block(sources.collect::<Result<_, _>>()?)?,
+                None => sources
+                    .map(|source| {
+                        let weight = source?.load(device)?;
+                        Ok(match placement {
+                            Placement::Host => weight.into_host_memory()?,
+                            Placement::Resident | Placement::Node(_) => weight,
+                        })
+                    })
+                    .collect::<Result<_, LoadError>>()?,
+            };
+            Ok(reader.block(layer, weights)?)
         })
         .collect::<Result<Vec<_>, LoadError>>()?;
-    if frozen_weights == FrozenWeights::Host {
+    if matches!(placement, Placement::Host) {
         let stacks = blocks.iter().map(|block: &Block| block.stacks.iter());
         stream_blocks(stacks.map(|stacks| stacks.map(|stack| &stack.weight).collect()));
+    }
+    let node = shares.map(|shares| NodeBlocks::new(shares.finish()));
+    if let Some(node) = &node {
+        node.warm_up()?;
     }
     if let Some(nf4) = &reader.nf4 {
         nf4.warn_of_mixed_stacks();
@@ -319,8 +363,15 @@ fn load(
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
         trained: TrainedMatrices::default(),
+        node,
     })
 }
+
+/// Stacks of a block.
+const N_STACKS: usize = 4;
+
+/// A weight of the checkpoint.
+type Source<'a> = WeightSource<'a, CheckpointError>;
 
 struct Reader<'a> {
     config: &'a DecoderConfig,
@@ -333,7 +384,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn block(&self, layer: usize) -> Result<Block, CheckpointError> {
+    /// A block with the weights of its stacks.
+    fn block(&self, layer: usize, weights: Vec<FrozenWeight>) -> Result<Block, CheckpointError> {
         let prefix = format!("model.layers.{layer}");
         let family = self.config.family;
         let norm = |module: Option<&str>| {
@@ -354,7 +406,9 @@ impl Reader<'_> {
             Some(_) => None,
             None => self.head_norm(&prefix)?,
         };
-        let [qkv, output, gate_up, down] = [0, 1, 2, 3].map(|stack| self.stack(layer, stack));
+        let stacks = weights.into_iter().enumerate();
+        let stacks = stacks.map(|(stack, weight)| self.stack(layer, stack, weight));
+        let stacks = stacks.collect::<Result<Vec<_>, CheckpointError>>()?;
         Ok(Block {
             attention_norms: norms(family.norms.attention)?,
             feed_forward_norms: norms(family.norms.feed_forward)?,
@@ -362,7 +416,7 @@ impl Reader<'_> {
             linear,
             projections: self.config.projections(layer),
             kind: self.config.layers[layer],
-            stacks: [qkv?, output?, gate_up?, down?],
+            stacks: stacks.try_into().expect("one weight for each stack"),
             unread: false,
         })
     }
@@ -422,33 +476,49 @@ impl Reader<'_> {
         }))
     }
 
-    /// Loads projections that share an input, stacked by rows.
-    fn stack(&self, layer: usize, number: usize) -> Result<StackedLinear, CheckpointError> {
+    /// Modules of a stack, and their numbers of input and output features.
+    fn modules(&self, layer: usize, stack: usize) -> (Vec<String>, usize, Vec<usize>) {
         let projections = self.config.projections(layer);
-        let stack = projections.stacks[number].clone();
-        let (in_features, _) = projection_features(self.config, layer, stack.start);
-        let features = |i: usize| projection_features(self.config, layer, i).1;
-        let widths = stack.clone().map(features);
-        let out_features: Vec<usize> = widths.collect();
-        let outputs = out_features.iter().sum();
-        let module = |index: usize| format!("model.layers.{layer}.{}", projections.paths[index]);
-        let bias = match has_bias(self.config, layer, number) {
-            true => Some(self.bias(stack.clone().map(module))?),
-            false => None,
-        };
-        let names: Vec<String> = stack.map(|i| format!("{}.weight", module(i))).collect();
-        let shape = [outputs, in_features];
+        let range = projections.stacks[stack].clone();
+        let features = |i: usize| projection_features(self.config, layer, i);
+        let module = |i: usize| format!("model.layers.{layer}.{}", projections.paths[i]);
+        let outputs = range.clone().map(|i| features(i).1).collect();
+        let (inputs, _) = features(range.start);
+        (range.map(module).collect(), inputs, outputs)
+    }
+
+    /// The weight of projections that share an input, stacked by rows.
+    fn source(&self, layer: usize, stack: usize) -> Result<Source<'_>, CheckpointError> {
+        let (modules, inputs, outputs) = self.modules(layer, stack);
+        let names = modules.iter().map(|module| format!("{module}.weight"));
+        let names: Vec<String> = names.collect();
+        let shape = [outputs.iter().sum(), inputs];
         let quantised = match &self.nf4 {
-            Some(nf4) => nf4.load(&names, shape)?,
+            Some(nf4) => nf4.read(&names, shape)?,
             None => None,
         };
+        match quantised {
+            Some(source) => Ok(source),
+            None => self.matrix(&names, shape, self.change),
+        }
+    }
+
+    /// Projections that share an input, with their weight.
+    fn stack(
+        &self,
+        layer: usize,
+        stack: usize,
+        weight: FrozenWeight,
+    ) -> Result<StackedLinear, CheckpointError> {
+        let (modules, _, outputs) = self.modules(layer, stack);
+        let bias = match has_bias(self.config, layer, stack) {
+            true => Some(self.bias(modules.into_iter())?),
+            false => None,
+        };
         Ok(StackedLinear {
-            weight: match quantised {
-                Some(weight) => weight,
-                None => self.matrix(&names, shape, self.change)?,
-            },
+            weight,
             bias,
-            out_features: out_features.into(),
+            out_features: outputs.into(),
             adapter: None,
         })
     }
@@ -469,23 +539,23 @@ impl Reader<'_> {
     /// Loads an embedding or a head, `[v, d]`.
     fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
         let shape = [self.config.vocab_size, self.config.hidden_size];
-        self.matrix(&[name.to_owned()], shape, None)
+        self.matrix(&[name.to_owned()], shape, None)?
+            .load(self.device)
     }
 
-    /// Loads weights that share an input, stacked by rows.
+    /// Weights that share an input, stacked by rows. Plain files are read when they are loaded.
     fn matrix(
         &self,
         names: &[String],
         shape: [usize; 2],
         change: Option<&Change<'_>>,
-    ) -> Result<FrozenWeight, CheckpointError> {
+    ) -> Result<Source<'_>, CheckpointError> {
         if self.compute_dtype == ComputeDtype::Bf16
             && change.is_none()
             && let Some(plain) = self.weights.plain(names)?
         {
-            return FrozenWeight::from_fill(shape, self.device, |start, values| {
-                plain.read_bf16(start, values)
-            });
+            let fill = move |start: usize, values: &mut [bf16]| plain.read_bf16(start, values);
+            return Ok(WeightSource::filled(shape, fill));
         }
         let mut values = Vec::new();
         for name in names {
@@ -500,11 +570,7 @@ impl Reader<'_> {
                 values.extend(weight.values);
             }
         }
-        Ok(self.frozen(values, shape))
-    }
-
-    fn frozen(&self, values: Vec<f32>, shape: [usize; 2]) -> FrozenWeight {
-        FrozenWeight::new(values, shape, self.compute_dtype, self.device)
+        Ok(WeightSource::values(values, shape, self.compute_dtype))
     }
 }
 

@@ -19,8 +19,8 @@ fn load_resident(
     dtype: ComputeDtype,
     stored: Stored<'_>,
 ) -> Result<Decoder, LoadError> {
-    let (device, frozen_weights) = (Device::flex(), FrozenWeights::Resident);
-    load(config, weights, dtype, &device, stored, frozen_weights)
+    let (device, placement) = (Device::flex(), Placement::Resident);
+    load(config, weights, dtype, &device, stored, placement)
 }
 
 /// All matrices of a decoder, with their biases.
