@@ -587,6 +587,7 @@ impl From<LoadError> for Error {
         match error {
             LoadError::Checkpoint(error) => error.into(),
             LoadError::HostMemory(_) => Self::Device(error.to_string()),
+            LoadError::Node(error) => error.into(),
         }
     }
 }

@@ -50,26 +50,28 @@ pub enum Pass {
 /// A build without CUDA has no such group, so none of these functions can be called.
 #[cfg(not(feature = "cuda"))]
 mod without_cuda {
+    use std::convert::Infallible;
+
     use super::{NodeError, Pass};
     use crate::FrozenWeight;
     use crate::frozen_weight::WeightSource;
 
     /// The GPUs of a node; needs a build with CUDA.
     #[derive(Debug, Clone, Copy)]
-    pub enum NodeGroup {}
+    pub struct NodeGroup(Infallible);
 
     /// Loads shares; needs a build with CUDA.
     #[derive(Debug)]
-    pub enum ShareLoader {}
+    pub struct ShareLoader(Infallible);
 
     /// Gathers blocks; needs a build with CUDA.
     #[derive(Debug, Clone, Copy)]
-    pub enum Gathers {}
+    pub struct Gathers(Infallible);
 
     impl ShareLoader {
         /// See the version with CUDA.
         pub fn new(group: &NodeGroup) -> Self {
-            match *group {}
+            match group.0 {}
         }
 
         /// See the version with CUDA.
@@ -81,29 +83,29 @@ mod without_cuda {
             &mut self,
             _: Vec<WeightSource<'_, E>>,
         ) -> Result<Vec<FrozenWeight>, E> {
-            match *self {}
+            match self.0 {}
         }
 
         /// See the version with CUDA.
         pub fn finish(self) -> Gathers {
-            match self {}
+            match self.0 {}
         }
     }
 
     impl Gathers {
         /// See the version with CUDA.
         pub fn begin(&self, _: Pass) {
-            match *self {}
+            match self.0 {}
         }
 
         /// See the version with CUDA.
         pub fn finish(&self) {
-            match *self {}
+            match self.0 {}
         }
 
         /// See the version with CUDA.
         pub fn group(&self) -> NodeGroup {
-            match *self {}
+            match self.0 {}
         }
     }
 
@@ -114,7 +116,7 @@ mod without_cuda {
         ///
         /// See the version with CUDA.
         pub fn exchange(&self, _: u32) -> Result<Vec<u32>, NodeError> {
-            match *self {}
+            match self.0 {}
         }
     }
 }

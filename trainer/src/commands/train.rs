@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::out_of_memory::{
     GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory,
 };
-use crate::plan::{self, GENERATION, size};
+use crate::plan::{self, GENERATION, RanksSetup, size};
 use crate::recipes::data_plane::DataPlane;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::ranks::{Working, divides_retriever};
@@ -225,7 +225,12 @@ fn train_model(
         report.n_trained_tokens,
         count_noun(preparation.training.total_steps as usize, "step")
     ))?;
-    say(&model_lines(config, &preparation, device)?)?;
+    let setup = RanksSetup {
+        world_size: ranks.world_size(),
+        gb_per_second: None,
+    };
+    let n_node_ranks = setup.n_node_ranks();
+    say(&model_lines(config, &preparation, device, n_node_ranks)?)?;
     if config.mask.arguments != ArgumentMask::None {
         let n = report.n_masked_values;
         say(&format!(
