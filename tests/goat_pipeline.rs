@@ -209,11 +209,7 @@ fn executors_are_chosen_by_their_keys_and_errors_precede_requests() {
             "{options}: {}",
             refused.stderr
         );
-        assert!(
-            refused.stderr.contains(expected),
-            "{options}: {}",
-            refused.stderr
-        );
+        assert_contains(&refused.stderr, [expected]);
     }
     let other = run(&dir, &command(&server, "canned", "--rows 3"));
     assert_eq!(other.status, Some(2));
@@ -324,11 +320,7 @@ fn edge_precision_is_measured_and_rows_become_a_reviewed_benchmark() {
     ] {
         let refused = run(&dir, &command(&server, "refused", options));
         assert_eq!(refused.status, Some(2), "{options}: {}", refused.stderr);
-        assert!(
-            refused.stderr.contains(expected),
-            "{options}: {}",
-            refused.stderr
-        );
+        assert_contains(&refused.stderr, [expected]);
     }
     let bare = run(&dir, &words("data goat"));
     assert!(bare.stderr.contains("<DOCUMENTS>"), "{}", bare.stderr);

@@ -276,11 +276,7 @@ fn invalid_arguments_are_refused_before_any_request_or_file() {
             "{options}: {}",
             refused.stderr
         );
-        assert!(
-            refused.stderr.contains(expected),
-            "{options}: {}",
-            refused.stderr
-        );
+        assert_contains(&refused.stderr, [expected]);
         assert!(!dir.path().join("out").exists(), "{options}");
     }
     assert!(server.received().is_empty());

@@ -1,11 +1,11 @@
 //! `doctor` with several processes: it times their connections, and a missing or unprepared process is
 //! an error.
 
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::ranks::{free_port, torchrun};
 use crate::workplace::{self, CommandOutput, SLOT_DATA, tiny_model_lora, tooltune};
 
 /// A workplace whose run may have two processes.
@@ -59,26 +59,6 @@ fn assert_plausible(number: &str, unit: &str) {
     };
     let time = number.parse::<f64>().expect("a number") * seconds;
     assert!(time > 0.0 && time < 600.0, "{number} {unit}");
-}
-
-/// The variables of torchrun for one of two processes.
-fn torchrun(rank: usize, port: u16) -> [(&'static str, String); 7] {
-    [
-        ("RANK", rank.to_string()),
-        ("WORLD_SIZE", "2".to_owned()),
-        ("LOCAL_RANK", rank.to_string()),
-        ("LOCAL_WORLD_SIZE", "2".to_owned()),
-        ("MASTER_ADDR", "127.0.0.1".to_owned()),
-        ("MASTER_PORT", port.to_string()),
-        ("TORCHELASTIC_RUN_ID", "preflight".to_owned()),
-    ]
-}
-
-/// A port before others that are probably free.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    port.saturating_sub(30).max(1024)
 }
 
 #[test]
@@ -149,12 +129,12 @@ fn doctor_times_the_connections_of_two_ranks() {
 fn a_rank_that_does_not_come_is_an_error() {
     let workplace = workplace();
     let mut command = doctor(&workplace, "--wait 3");
-    let output = CommandOutput::from_command(command.envs(torchrun(0, free_port())));
+    let output = CommandOutput::from_command(command.envs(torchrun(free_port())(0)));
     assert_eq!(output.status, Some(1), "{}", output.stderr);
     let expected = "after 3 s, rank 1 did not connect";
     assert!(output.stderr.contains(expected), "{}", output.stderr);
     let mut command = doctor(&workplace, "--wait 3");
-    let output = CommandOutput::from_command(command.envs(torchrun(1, free_port())));
+    let output = CommandOutput::from_command(command.envs(torchrun(free_port())(1)));
     assert_ne!(output.status, Some(0), "{}", output.stdout);
     assert!(output.stderr.contains("no leader"), "{}", output.stderr);
 }
@@ -163,10 +143,10 @@ fn a_rank_that_does_not_come_is_an_error() {
 fn the_problems_of_all_ranks_are_reported_by_the_first() {
     let workplaces = [workplace(), workplace()];
     std::fs::remove_file(workplaces[1].path("dev.jsonl")).unwrap();
-    let port = free_port();
+    let variables = torchrun(free_port());
     let ranks = [0, 1].map(|rank| {
         let mut command = doctor(&workplaces[rank], "config.toml --wait 120");
-        command.envs(torchrun(rank, port));
+        command.envs(variables(rank));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     });

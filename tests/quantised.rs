@@ -11,37 +11,10 @@ use tooltune_checkpoints::weights::{
 };
 
 use crate::support::fixture;
-use crate::workplace::{SLOT_DATA, Workplace, assert_contains, parse_lines, small_lora};
+use crate::workplace::{Workplace, assert_contains, parse_lines};
 
 const NF4: &str = "model.quantization=nf4";
 const NONE: &str = "model.quantization=none";
-
-/// A workplace whose config evaluates only the loss.
-fn workplace(model: &str, compute_dtype: &str) -> Workplace {
-    let workplace = Workplace::with_rows("24");
-    let dtype = format!("compute_dtype = \"{compute_dtype}\"\n");
-    let config = format!(
-        r#"{lora}{SLOT_DATA}[train]
-output_dir = "first"
-max_steps = 4
-per_device_train_batch_size = 2
-gradient_accumulation_steps = 2
-learning_rate = 1e-2
-lr_scheduler_type = "constant"
-logging_steps = 1
-[eval]
-eval_strategy = "steps"
-eval_steps = 2
-suites = []
-metric_for_best_model = "loss"
-[checkpoint]
-save_steps = 2
-"#,
-        lora = small_lora(model, &dtype),
-    );
-    workplace.write("config.toml", config);
-    workplace
-}
 
 fn tiny() -> String {
     fixture("tiny_chat_model").display().to_string()
@@ -150,7 +123,7 @@ fn nf4_parts(name: &str, tensor: &HostTensor) -> Vec<(String, Dtype, Vec<usize>,
 
 #[test]
 fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
-    let workplace = workplace(&tiny(), "f32");
+    let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "plain", &[]);
     train(&workplace, "nf4", &[NF4]);
     let [plain, nf4] = ["plain", "nf4"].map(|run| losses(&workplace, run));
@@ -186,7 +159,7 @@ fn a_quantised_run_trains_resumes_and_refuses_other_weights() {
 #[test]
 fn the_codes_of_a_folder_give_the_results_of_its_values() {
     for dtype in ["f32", "bf16"] {
-        let workplace = workplace("quantised", dtype);
+        let workplace = Workplace::with_losses("quantised", dtype);
         write_nf4_folder(&workplace.path("quantised"));
         train(&workplace, "default", &[]);
         train(&workplace, "nf4", &[NF4]);
@@ -205,7 +178,7 @@ fn the_codes_of_a_folder_give_the_results_of_its_values() {
 
 #[test]
 fn exports_evaluations_and_plans_know_the_quantisation() {
-    let workplace = workplace(&tiny(), "f32");
+    let workplace = Workplace::with_losses(&tiny(), "f32");
     train(&workplace, "run", &[NF4]);
     let merged = ["export", "run", "--to", "merged", "--output", "merged"];
     let merged = workplace.run(merged);

@@ -21,21 +21,7 @@ const RETRIEVER: [&str; 3] = [
 /// A workplace with pairs and the config of a retriever.
 fn retriever_workplace(mini_batch_size: &str) -> workplace::Workplace {
     let workplace = workplace::Workplace::new();
-    let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
-    let towns = ["bath", "graz", "riga", "cork"];
-    let pair = |word: &str, town: &str| {
-        serde_json::json!({
-            "query": format!("get a {word} in {town}"),
-            "positive": format!("{word} of a city. parameters: city {town}"),
-        })
-        .to_string()
-    };
-    let pairs: Vec<String> = words
-        .iter()
-        .flat_map(|word| towns.map(|town| pair(word, town)))
-        .collect();
-    workplace.write("pairs.jsonl", pairs[..18].join("\n"));
-    workplace.write("dev.jsonl", pairs[18..].join("\n"));
+    workplace.write_pairs();
     let config = format!(
         r#"device = "cpu"
 [retriever]

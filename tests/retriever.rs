@@ -7,7 +7,7 @@ use tooltune_suites::SentenceEncoder;
 
 use crate::support::test_device::TestDevice;
 use crate::support::{fixture, test_device};
-use crate::workplace::{GOAT_DATA, Workplace, parse_lines, tiny_model_lora};
+use crate::workplace::{GOAT_DATA, Workplace, json_lines, parse_lines, tiny_model_lora};
 
 /// Tables that keep the checkpoint of every second step.
 const KEEP_EVERY_SECOND_STEP: &str = r#"[checkpoint]
@@ -73,31 +73,14 @@ metric_for_best_model = "0.5*goat.sa + 0.5*retrieval.recall_at_5"
     )
 }
 
-/// A workplace with pairs of query and document that share two words with each other, but not with
-/// any other pair.
+/// A workplace with pairs and their documents.
 fn workplace() -> Workplace {
     let workplace = Workplace::new();
-    let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
-    let towns = ["bath", "graz", "riga", "cork"];
-    let pair = |word: &str, town: &str| {
-        serde_json::json!({
-            "query": format!("get a {word} in {town}"),
-            "positive": format!("{word} of a city. parameters: city {town}"),
-        })
-        .to_string()
-    };
-    let pairs: Vec<String> = words
+    let pairs = workplace.write_pairs();
+    let documents = pairs
         .iter()
-        .flat_map(|word| towns.map(|town| pair(word, town)))
-        .collect();
-    workplace.write("pairs.jsonl", pairs[..18].join("\n"));
-    workplace.write("dev.jsonl", pairs[18..].join("\n"));
-    let documents: Vec<String> = pairs
-        .iter()
-        .map(|pair| serde_json::from_str::<Value>(pair).unwrap())
-        .map(|pair| serde_json::json!({"document": pair["positive"]}).to_string())
-        .collect();
-    workplace.write("documents.jsonl", documents.join("\n"));
+        .map(|pair| serde_json::json!({"document": pair["positive"]}));
+    workplace.write("documents.jsonl", json_lines(documents));
     workplace
 }
 

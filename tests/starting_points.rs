@@ -8,33 +8,11 @@ use tooltune_checkpoints::weights::{HostTensor, Weights, write_tensors};
 
 use crate::support::bounds::Quantity;
 use crate::support::fixture;
-use crate::workplace::{SLOT_DATA, Workplace, parse_lines, small_lora};
+use crate::workplace::{Workplace, parse_lines};
 
-/// A workplace whose config evaluates only the loss.
 fn workplace() -> Workplace {
-    let workplace = Workplace::with_rows("24");
     let model = fixture("tiny_chat_model").display().to_string();
-    let config = format!(
-        r#"{lora}{SLOT_DATA}[train]
-output_dir = "first"
-max_steps = 4
-per_device_train_batch_size = 2
-gradient_accumulation_steps = 2
-learning_rate = 1e-2
-lr_scheduler_type = "constant"
-logging_steps = 1
-[eval]
-eval_strategy = "steps"
-eval_steps = 2
-suites = []
-metric_for_best_model = "loss"
-[checkpoint]
-save_steps = 2
-"#,
-        lora = small_lora(&model, "compute_dtype = \"f32\"\n"),
-    );
-    workplace.write("config.toml", config);
-    workplace
+    Workplace::with_losses(&model, "f32")
 }
 
 fn train(workplace: &Workplace, set: &[&str]) {

@@ -15,7 +15,8 @@ use test_device::TestDevice;
 use tooltune::config;
 use tooltune::device;
 use tooltune::lora::{Adapters, adapter_slots, whole_weights};
-use tooltune::models::{Decoder, DecoderConfig, load};
+use tooltune::models::load::{LoadOptions, Placement, Projections, load_decoder};
+use tooltune::models::{Decoder, DecoderConfig};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
 use tooltune_checkpoints::weights::Weights;
@@ -117,33 +118,22 @@ impl Tensors {
 
 /// Loads the base model from a directory or a GGUF file.
 pub(crate) fn load_base(path: &Path) -> Decoder {
-    load_base_in(ComputeDtype::F32, path)
+    load_base_with(ComputeDtype::F32, Projections::AsIs, path)
 }
 
 /// Loads the base model with matrix multiplication in `compute_dtype`.
-pub(crate) fn load_base_in(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
+pub(crate) fn load_base_with(
+    compute_dtype: ComputeDtype,
+    projections: Projections<'_>,
+    path: &Path,
+) -> Decoder {
     let (config, weights) = open_base(path);
-    load::load_decoder(
-        &config,
-        &weights,
+    let options = LoadOptions {
         compute_dtype,
-        &test_device(),
-        load::Placement::Resident,
-    )
-    .unwrap()
-}
-
-/// Loads the base model with projections in NF4.
-pub(crate) fn load_nf4_base(compute_dtype: ComputeDtype, path: &Path) -> Decoder {
-    let (config, weights) = open_base(path);
-    load::load_nf4_decoder(
-        &config,
-        &weights,
-        compute_dtype,
-        &test_device(),
-        load::Placement::Resident,
-    )
-    .unwrap()
+        projections,
+        placement: Placement::Resident,
+    };
+    load_decoder(&config, &weights, options, &test_device()).unwrap()
 }
 
 fn open_base(path: &Path) -> (DecoderConfig, Weights) {

@@ -74,6 +74,53 @@ impl Workplace {
         workplace
     }
 
+    /// Like [`Workplace::new`], but the config evaluates only the loss. `dtype` is
+    /// `model.compute_dtype`.
+    pub(crate) fn with_losses(model: &str, dtype: &str) -> Self {
+        let workplace = Self::with_rows("24");
+        let config = format!(
+            r#"{lora}{SLOT_DATA}[train]
+output_dir = "first"
+max_steps = 4
+per_device_train_batch_size = 2
+gradient_accumulation_steps = 2
+learning_rate = 1e-2
+lr_scheduler_type = "constant"
+logging_steps = 1
+[eval]
+eval_strategy = "steps"
+eval_steps = 2
+suites = []
+metric_for_best_model = "loss"
+[checkpoint]
+save_steps = 2
+"#,
+            lora = small_lora(model, &format!("compute_dtype = \"{dtype}\"\n")),
+        );
+        workplace.write("config.toml", config);
+        workplace
+    }
+
+    /// Writes pairs of query and document to `pairs.jsonl` and `dev.jsonl`, and returns all of
+    /// them. The query and document of a pair share two words that no other pair has together.
+    pub(crate) fn write_pairs(&self) -> Vec<Value> {
+        let words = ["train", "hotel", "ticket", "table", "report", "forecast"];
+        let towns = ["bath", "graz", "riga", "cork"];
+        let pair = |word: &str, town: &str| {
+            json!({
+                "query": format!("get a {word} in {town}"),
+                "positive": format!("{word} of a city. parameters: city {town}"),
+            })
+        };
+        let pairs: Vec<Value> = words
+            .iter()
+            .flat_map(|word| towns.map(|town| pair(word, town)))
+            .collect();
+        self.write("pairs.jsonl", json_lines(&pairs[..18]));
+        self.write("dev.jsonl", json_lines(&pairs[18..]));
+        pairs
+    }
+
     /// Writes synthetic trajectories to `goat/train.jsonl` and `goat/dev.jsonl`, and their API
     /// documents to `goat/documents.jsonl`.
     pub(crate) fn generate_trajectories(&self) {

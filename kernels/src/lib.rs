@@ -66,6 +66,8 @@ pub mod node_memory;
 pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;
+#[cfg(unix)]
+mod open_library;
 pub mod profile;
 pub mod query_gate;
 pub mod recording;

@@ -164,8 +164,8 @@ fn steps(suite: &SuiteInfo) -> Vec<(u8, String, String)> {
         ));
     }
     for (prompt, _) in suite.prompts {
-        let block = format!("<!-- prompt {name} {prompt} -->");
-        steps.push((3, "docs/prompts.md".to_owned(), block));
+        let heading = format!("======== {name} {prompt} ========");
+        steps.push((3, "docs/prompts.txt".to_owned(), heading));
     }
     if !IN_GOAT.contains(&name) && name != "goat" {
         let kinds = "trainer/src/eval/suites/mod.rs";

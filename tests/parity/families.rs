@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use burn::tensor::DType;
 use serde_json::{Value, json};
 use tooltune::models::DecoderConfig;
+use tooltune::models::load::Projections;
 use tooltune_checkpoints::adapter::{
     GgufBase, load_adapter, peft_rules, read_gguf_adapter, write_gguf_adapter,
 };
@@ -18,7 +19,7 @@ use super::backward::{check_gradients, check_pieces};
 use super::logits::{check_cached, check_family, check_logits};
 use super::peft::check_steps;
 use crate::support::bounds::Quantity;
-use crate::support::{attach_adapter, fixture, load_base, load_base_in};
+use crate::support::{attach_adapter, fixture, load_base, load_base_with};
 
 /// Tests of each family. The tests of Llama and Qwen2 are in the other modules of `parity`.
 macro_rules! family_agrees {
@@ -91,7 +92,7 @@ fn check_family_cached(family: &str) {
 /// quarter more than the change in transformers.
 fn check_family_in_bf16(family: &str) {
     let folder = fixture(&format!("models/{family}"));
-    let decoder = load_base_in(ComputeDtype::Bf16, &folder);
+    let decoder = load_base_with(ComputeDtype::Bf16, Projections::AsIs, &folder);
     let made_by = std::fs::read(folder.join("made_by.json")).unwrap();
     let made_by: Value = serde_json::from_slice(&made_by).unwrap();
     // If no value is recorded, the general bound applies.

@@ -6,14 +6,14 @@ use tooltune::config::LoraConfig;
 use tooltune::eval::generate::{GenerationOptions, generate};
 use tooltune::lora::Adapters;
 use tooltune::lora::LoraLayout as _;
+use tooltune::models::load::Projections;
 use tooltune::models::{BatchContext, Decoder};
 use tooltune_kernels::ComputeDtype;
 
 use super::peft::{replay, replay_within};
 use crate::support::bounds::Quantity;
 use crate::support::{
-    Tensors, fixture, load_base, load_base_in, load_nf4_base, model, relative_difference,
-    test_device,
+    Tensors, fixture, load_base, load_base_with, model, relative_difference, test_device,
 };
 
 const GGUF: &str = "smollm2-135m-instruct.gguf";
@@ -113,7 +113,7 @@ fn initial_adapters(decoder: &mut Decoder) -> Adapters {
     reason = "a reader of the test wants to see how close the losses are"
 )]
 fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
-    let mut decoder = load_base_in(ComputeDtype::Bf16, &model(GGUF));
+    let mut decoder = load_base_with(ComputeDtype::Bf16, Projections::AsIs, &model(GGUF));
     let mut adapters = initial_adapters(&mut decoder);
     let losses = replay(
         &mut decoder,
@@ -150,7 +150,7 @@ fn bf16_losses_of_twenty_steps_stay_near_f32_losses() {
     reason = "a reader of the test wants to see how close the losses are"
 )]
 fn qlora_losses_agree_with_peft_and_bitsandbytes() {
-    let mut decoder = load_nf4_base(ComputeDtype::F32, &model(GGUF));
+    let mut decoder = load_base_with(ComputeDtype::F32, Projections::Nf4, &model(GGUF));
     let mut adapters = initial_adapters(&mut decoder);
     let losses = replay_within(
         // Not the bounds of f32: bitsandbytes' CPU kernel rounds an absmax before it looks for the

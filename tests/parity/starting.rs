@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use tooltune::config::{LoraConfig, PrincipalInit};
 use tooltune::lora::LoraLayout as _;
 use tooltune::lora::{AdapterSlot, Adapters, adapter_slots, principal_factors, subtract_initial};
-use tooltune::models::{BatchContext, Decoder, DecoderConfig, load};
+use tooltune::models::load::{LoadOptions, Placement, Projections, load_decoder};
+use tooltune::models::{BatchContext, Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_checkpoints::adapter::{
     Adapter, GgufBase, PeftConfig, ServedBase, TargetModules, compatibility, load_adapter,
@@ -63,15 +64,15 @@ fn initial_model(init: PrincipalInit) -> (Decoder, Adapters) {
 
 fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapters) -> Decoder {
     let (slots, initial) = (&adapters.slots, adapters.initial.as_ref().unwrap());
-    let mut decoder = load::load_changed(
-        config,
-        weights,
-        ComputeDtype::F32,
-        &test_device(),
-        &|name, weight| subtract_initial(slots, initial, name, weight),
-        load::Placement::Resident,
-    )
-    .unwrap();
+    let change = |name: &str, weight: &mut HostTensor| {
+        subtract_initial(slots, initial, name, weight);
+    };
+    let options = LoadOptions {
+        compute_dtype: ComputeDtype::F32,
+        projections: Projections::Changed(&change),
+        placement: Placement::Resident,
+    };
+    let mut decoder = load_decoder(config, weights, options, &test_device()).unwrap();
     adapters.attach(&mut decoder);
     decoder
 }

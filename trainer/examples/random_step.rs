@@ -426,9 +426,10 @@ struct Times {
 }
 
 impl Times {
-    fn push(&mut self, started: (Instant, f64)) {
-        self.seconds.push(started.0.elapsed().as_secs_f64());
-        self.cpu_seconds.push(cpu_seconds() - started.1);
+    /// Adds the times since `started`, when the process had used `cpu_started` CPU seconds.
+    fn push(&mut self, started: Instant, cpu_started: f64) {
+        self.seconds.push(started.elapsed().as_secs_f64());
+        self.cpu_seconds.push(cpu_seconds() - cpu_started);
     }
 }
 
@@ -452,7 +453,7 @@ impl Job<'_> {
         let options = GenerationOptions::greedy(n_new, prompts.len(), Vec::new());
         let mut times = Times::default();
         for step in 0..self.arguments.warmup + self.arguments.steps {
-            let started = (Instant::now(), cpu_seconds());
+            let (started, cpu_started) = (Instant::now(), cpu_seconds());
             let texts = generate(decoder, &prompts, &options, &mut |_| true)?;
             let lengths = texts.iter().flatten().map(|text| text.ids.len());
             let n_written: usize = lengths.sum();
@@ -460,7 +461,7 @@ impl Job<'_> {
                 return Err(format!("step {step}: {n_written} new tokens").into());
             }
             if step >= self.arguments.warmup {
-                times.push(started);
+                times.push(started, cpu_started);
             }
         }
         Ok(times)
@@ -495,7 +496,7 @@ impl Job<'_> {
                 distillation: None,
             };
             device.sync()?;
-            let started = (Instant::now(), cpu_seconds());
+            let (started, cpu_started) = (Instant::now(), cpu_seconds());
             adapters.attach(decoder);
             let part = backward::backward(decoder, &adapters.slots, self.batch, options)?;
             let loss = part.loss_sum * gradient_scale;
@@ -506,7 +507,7 @@ impl Job<'_> {
             }
             losses.push(loss);
             if step >= self.arguments.warmup {
-                times.push(started);
+                times.push(started, cpu_started);
             }
         }
         if times.seconds.is_empty() {

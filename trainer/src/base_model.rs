@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_checkpoints::weights::HostTensor;
 use tooltune_kernels::node_memory::NodeGroup;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
@@ -14,7 +15,9 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::{FrozenWeights, Placement, Quantization};
+use crate::models::load::{
+    FrozenWeights, LoadOptions, Placement, Projections, Quantization, load_decoder,
+};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -161,19 +164,27 @@ impl BaseModel {
         device: &Device,
         node: Option<&NodeGroup>,
     ) -> Result<Decoder, Error> {
-        let load = match self.quantization {
-            Quantization::None => load::load_decoder,
-            Quantization::Nf4 => load::load_nf4_decoder,
+        let projections = match self.quantization {
+            Quantization::None => Projections::AsIs,
+            Quantization::Nf4 => Projections::Nf4,
         };
-        let weights = &self.files.weights;
-        let placement = self.placement(device, node)?;
-        Ok(load(
-            &self.config,
-            weights,
+        self.load(compute_dtype, projections, device, node)
+    }
+
+    fn load(
+        &self,
+        compute_dtype: ComputeDtype,
+        projections: Projections<'_>,
+        device: &Device,
+        node: Option<&NodeGroup>,
+    ) -> Result<Decoder, Error> {
+        let options = LoadOptions {
             compute_dtype,
-            device,
-            placement,
-        )?)
+            projections,
+            placement: self.placement(device, node)?,
+        };
+        let decoder = load_decoder(&self.config, &self.files.weights, options, device)?;
+        Ok(decoder)
     }
 
     /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
@@ -223,14 +234,10 @@ impl BaseModel {
             return self.decoder_on(compute_dtype, device, node);
         };
         let slots = &adapters.slots;
-        Ok(load::load_changed(
-            &self.config,
-            &self.files.weights,
-            compute_dtype,
-            device,
-            &|name, weight| subtract_initial(slots, initial, name, weight),
-            self.placement(device, node)?,
-        )?)
+        let change = |name: &str, weight: &mut HostTensor| {
+            subtract_initial(slots, initial, name, weight);
+        };
+        self.load(compute_dtype, Projections::Changed(&change), device, node)
     }
 }
 

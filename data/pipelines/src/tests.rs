@@ -39,9 +39,16 @@ fn by_rule(text: &str) -> String {
     }
 }
 
-impl ModelInfo for RuleGenerator {
+/// A model of tests, which replies to one prompt at a time.
+pub(crate) trait TestModel {
+    fn name(&self) -> &'static str;
+
+    fn reply(&self, prompt: &Prompt) -> Reply;
+}
+
+impl<M: TestModel> ModelInfo for M {
     fn identity(&self) -> Map<String, Value> {
-        Map::from_iter([("model".to_owned(), json!("by rule"))])
+        Map::from_iter([("model".to_owned(), json!(self.name()))])
     }
 
     fn count_tokens(&self, text: &str) -> usize {
@@ -49,7 +56,7 @@ impl ModelInfo for RuleGenerator {
     }
 }
 
-impl Generator for RuleGenerator {
+impl<M: TestModel> Generator for M {
     fn ask(
         &self,
         prompts: &[&Prompt],
@@ -57,22 +64,33 @@ impl Generator for RuleGenerator {
     ) -> Result<(), GeneratorFailure> {
         // The last prompt is completed first.
         for (number, prompt) in prompts.iter().enumerate().rev() {
-            self.sent_prompts.borrow_mut().push(prompt.text.clone());
-            let text = by_rule(&prompt.text);
-            let reply = Reply {
-                n_prompt_tokens: prompt.text.len(),
-                n_tokens: text.len(),
-                text,
-                ..Reply::default()
-            };
-            if !take(Some(PromptResult {
-                number,
-                result: Ok(reply),
-            })) {
+            let result = Ok(self.reply(prompt));
+            if !take(Some(PromptResult { number, result })) {
                 break;
             }
         }
         Ok(())
+    }
+}
+
+/// A reply with one token per byte.
+pub(crate) fn reply_of(prompt: &Prompt, text: String) -> Reply {
+    Reply {
+        n_prompt_tokens: prompt.text.len(),
+        n_tokens: text.len(),
+        text,
+        ..Reply::default()
+    }
+}
+
+impl TestModel for RuleGenerator {
+    fn name(&self) -> &'static str {
+        "by rule"
+    }
+
+    fn reply(&self, prompt: &Prompt) -> Reply {
+        self.sent_prompts.borrow_mut().push(prompt.text.clone());
+        reply_of(prompt, by_rule(&prompt.text))
     }
 }
 
@@ -136,35 +154,27 @@ fn run(dir: &Path, generator: &dyn Generator, setup: &Setup<'_>) -> Result<Repor
         settings: Map::from_iter([("items".to_owned(), json!(setup.n_items))]),
         prompts: Prompts::open(&[RETRY_PROMPT], setup.prompts)?,
     })?;
+    let ask = |run: &mut Run<'_>, stage, prompts: Vec<(String, String)>| {
+        let prompts = prompts.into_iter().map(|(id, text)| ItemPrompt {
+            id,
+            prompt: prompt(text),
+        });
+        let prompts: Vec<ItemPrompt> = prompts.collect();
+        let results = run.ask(stage, &prompts, &|_, text| read_n(text))?;
+        Ok(StageResult::from_results(results))
+    };
     let doubled = run.stage("double", |run| {
-        let item_prompts: Vec<ItemPrompt> = (0..setup.n_items)
-            .map(|n| ItemPrompt {
-                id: n.to_string(),
-                prompt: prompt(format!("double {n}")),
-            })
-            .collect();
-        Ok(StageResult::from_results(run.ask(
-            "double",
-            &item_prompts,
-            &|_, text| read_n(text),
-        )?))
+        let numbers = 0..setup.n_items;
+        let prompts = numbers.map(|n| (n.to_string(), format!("double {n}")));
+        ask(run, "double", prompts.collect())
     })?;
     let Some(doubled) = doubled else {
         return Ok(run.report().clone());
     };
     run.stage("sum", |run| {
-        let item_prompts: Vec<ItemPrompt> = doubled
-            .iter()
-            .map(|n| ItemPrompt {
-                id: format!("of {n}"),
-                prompt: prompt(format!("double {n} now")),
-            })
-            .collect();
-        Ok(StageResult::from_results(run.ask(
-            "sum",
-            &item_prompts,
-            &|_, text| read_n(text),
-        )?))
+        let numbers = doubled.iter();
+        let prompts = numbers.map(|n| (format!("of {n}"), format!("double {n} now")));
+        ask(run, "sum", prompts.collect())
     })?;
     Ok(run.report().clone())
 }

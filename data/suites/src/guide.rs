@@ -1,7 +1,8 @@
-//! Generates the prompt blocks of docs/prompts.md from the code that builds the prompts, and the
-//! table of suites in docs/metrics.md from the registry.
+//! Generates docs/prompts.txt from the code that builds the prompts, and the table of suites in
+//! docs/metrics.md from the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -19,10 +20,9 @@ use crate::nestful::{NestfulRow, ReactLimits, ReactLoop, ReactRequest, built_in_
 use crate::toolqa::{Setting, built_in_text};
 
 const WRITE_VARIABLE: &str = "TOOLTUNE_WRITE_GUIDE";
-const PROMPT_START: &str = "<!-- prompt ";
-const PROMPT_END: &str = "<!-- end of prompt -->";
-/// A fence of four backticks, because some prompts contain a fence of three.
-const FENCE: &str = "````";
+/// Before and after the name of a prompt in docs/prompts.txt.
+const HEADING: &str = "======== ";
+const HEADING_END: &str = " ========\n";
 
 /// Every built-in prompt by its name in the guide.
 fn prompts() -> BTreeMap<String, String> {
@@ -172,39 +172,14 @@ fn react_prompt() -> String {
     }
 }
 
-/// The guide with the current prompts.
-fn with_prompts(guide: &str) -> String {
-    let prompts = prompts();
-    let (mut updated, mut printed, mut remaining) = (String::new(), BTreeSet::new(), guide);
-    while let Some((before, after)) = remaining.split_once(PROMPT_START) {
-        let (name, after) = after.split_once(" -->").expect("an open marker");
-        let (_, after) = after
-            .split_once(PROMPT_END)
-            .expect("a prompt without its end");
-        let prompt = prompts.get(name);
-        let prompt = prompt.unwrap_or_else(|| panic!("{name} is not a built-in prompt"));
-        let text = prompt.strip_suffix('\n').unwrap_or(prompt);
-        let language = if text.contains("{{") { "jinja" } else { "text" };
-        updated.push_str(before);
-        updated.push_str(&format!(
-            "{PROMPT_START}{name} -->\n{FENCE}{language}\n{text}\n{FENCE}\n{PROMPT_END}"
-        ));
-        printed.insert(name.to_owned());
-        remaining = after;
+/// docs/prompts.txt with the current prompts.
+fn prompts_file() -> String {
+    let mut file = "The built-in prompts, written by scripts/docs.\n".to_owned();
+    for (name, prompt) in prompts() {
+        let prompt = prompt.trim_end_matches('\n');
+        let _ = write!(file, "\n{HEADING}{name}{HEADING_END}{prompt}\n");
     }
-    updated.push_str(remaining);
-    // If the page has no block for a prompt, append one.
-    for name in prompts.keys().filter(|name| !printed.contains(*name)) {
-        updated.push_str(&format!(
-            "\nPrompt `{name}`:\n\n{PROMPT_START}{name} -->\n{PROMPT_END}\n"
-        ));
-    }
-    let is_complete = printed.len() == prompts.len();
-    if is_complete {
-        updated
-    } else {
-        with_prompts(&updated)
-    }
+    file
 }
 
 /// A page of the guide.
@@ -264,10 +239,10 @@ fn the_guide_prints_every_suite_with_its_metrics() {
     assert_generated("metrics.md", with_suites);
 }
 
-/// Invariant: docs/prompts.md prints every built-in prompt as the code sends it.
+/// Invariant: docs/prompts.txt has every built-in prompt as the code sends it.
 #[test]
 fn the_guide_prints_every_built_in_prompt() {
-    assert_generated("prompts.md", with_prompts);
+    assert_generated("prompts.txt", |_| prompts_file());
 }
 
 /// The built-in chat templates are files, which the page links.

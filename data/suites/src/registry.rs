@@ -45,7 +45,7 @@ pub struct SuiteInfo {
     pub needs: SuiteNeeds,
     /// The operations of `tooltune score` that compute its metrics.
     pub operations: &'static [Operation],
-    /// Its prompts by name, for docs/prompts.md. Prompts that depend on a row are listed there
+    /// Its prompts by name, for docs/prompts.txt. Prompts that depend on a row are listed there
     /// instead.
     pub prompts: &'static [(&'static str, &'static str)],
     /// The scores of lines of its `predictions.jsonl`, by line type.

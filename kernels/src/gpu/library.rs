@@ -4,7 +4,7 @@
 //! files of [`Search`] are loaded by their path. The backend then gets the same library: the loader
 //! recognizes its name.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -15,6 +15,7 @@ use cudarc::cudnn::sys::cudnnGetVersion;
 use cudarc::nvrtc::sys::nvrtcVersion;
 
 use crate::nvidia::{Headers, Search};
+use crate::open_library::{OpenLibrary, Symbols};
 
 /// A library that is loaded at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,54 +34,21 @@ pub enum Library {
     Nccl,
 }
 
-/// An open library, which is never closed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenLibrary(NonNull<c_void>);
-
-// SAFETY: the handle of `dlopen` belongs to the process, and `dlsym` may be called by any thread.
-unsafe impl Send for OpenLibrary {}
-// SAFETY: as above.
-unsafe impl Sync for OpenLibrary {}
-
-impl OpenLibrary {
-    /// Opens the first of these files or, for a name without a folder, the first that the dynamic
-    /// loader finds.
-    ///
-    /// # Errors
-    ///
-    /// The loader's message about the last one.
-    pub(crate) fn open_first<P: AsRef<Path>>(files: &[P]) -> Result<Self, String> {
-        let mut problem = "no file has this name".to_owned();
-        for file in files {
-            match Self::open(file.as_ref()) {
-                Ok(library) => return Ok(library),
-                Err(error) => problem = error,
-            }
+/// Opens the first of these files or, for a name without a folder, the first that the dynamic loader
+/// finds.
+///
+/// # Errors
+///
+/// The loader's message about the last one.
+pub(crate) fn open_first<P: AsRef<Path>>(files: &[P]) -> Result<OpenLibrary, String> {
+    let mut problem = "no file has this name".to_owned();
+    for file in files {
+        match OpenLibrary::open(file.as_ref(), Symbols::Local) {
+            Ok(library) => return Ok(library),
+            Err(error) => problem = error,
         }
-        Err(problem)
     }
-
-    fn open(file: &Path) -> Result<Self, String> {
-        let name = CString::new(file.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: loading a library runs its initialisers; these are NVIDIA's and meant to be loaded
-        // at run time. `name` ends with a zero byte and outlives the call.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        NonNull::new(handle).map(Self).ok_or_else(|| {
-            // SAFETY: `dlerror` returns null or a string that is valid until this thread calls the
-            // loader again.
-            let message = unsafe {
-                let message = libc::dlerror();
-                (!message.is_null()).then(|| CStr::from_ptr(message).to_string_lossy().into_owned())
-            };
-            message.unwrap_or_else(|| format!("{}: cannot be loaded", file.display()))
-        })
-    }
-
-    /// The address of a symbol; `None` if the library does not have it.
-    pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: the handle is open for the life of the process, and `name` outlives the call.
-        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
-    }
+    Err(problem)
 }
 
 /// The file of the library that contains an address.
@@ -136,7 +104,7 @@ impl Library {
             if self == Self::Nvrtc {
                 open_builtins(&file);
             }
-            match OpenLibrary::open(&file) {
+            match OpenLibrary::open(&file, Symbols::Local) {
                 Ok(_) => {
                     if let Some(address) = self.open_by_name() {
                         return file_with(address);
@@ -174,7 +142,7 @@ impl Library {
             Self::CublasLt => of_cudarc!(cublaslt, b"cublasLtGetVersion\0"),
             Self::Cudnn => of_cudarc!(cudnn, b"cudnnGetVersion\0"),
             Self::Nccl => {
-                let library = OpenLibrary::open_first(&["libnccl.so.2", "libnccl.so"]).ok()?;
+                let library = open_first(&["libnccl.so.2", "libnccl.so"]).ok()?;
                 library.symbol(c"ncclGetVersion")
             }
         }
@@ -216,7 +184,7 @@ fn open_builtins(nvrtc: &Path) {
     for entry in folder.into_iter().flatten().flatten().flatten() {
         let is_builtins = |name: &str| name.starts_with("libnvrtc-builtins.so");
         if entry.file_name().to_str().is_some_and(is_builtins)
-            && let Err(problem) = OpenLibrary::open(&entry.path())
+            && let Err(problem) = OpenLibrary::open(&entry.path(), Symbols::Local)
         {
             tracing::warn!("cannot load a CUDA library: {problem}");
         }
@@ -235,7 +203,7 @@ pub fn compiler_version() -> Option<(u32, u32)> {
 }
 
 fn nccl_version(nccl: Library) -> Option<usize> {
-    let library = OpenLibrary::open(&nccl.find()?).ok()?;
+    let library = OpenLibrary::open(&nccl.find()?, Symbols::Local).ok()?;
     let address = library.symbol(c"ncclGetVersion")?;
     let mut version: c_int = 0;
     // SAFETY: in all versions of NCCL 2, this is `ncclResult_t ncclGetVersion(int*)`; it writes one

@@ -29,7 +29,7 @@ pub use crate::cudnn::{
     n_attention_shapes, plan_workspaces,
 };
 pub use compiler::check_compiler;
-pub(crate) use library::OpenLibrary;
+pub(crate) use library::open_first;
 pub use library::{Library, compiler_version, headers, set_cuda_path};
 
 /// A GPU, as described by its driver.

@@ -2,12 +2,12 @@
 //!
 //! Values of handles: MPI 5.0, chapter 20, as in the header `mpi_abi.h` of MPICH 5.0.2.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 use super::{Absent, CallFailed};
+use crate::open_library::{OpenLibrary, Symbols};
 
 /// A handle of the ABI: an integer of the size of a pointer.
 type Handle = usize;
@@ -52,40 +52,6 @@ pub(super) struct Functions {
     finalize: Finalize,
 }
 
-/// A library that the dynamic loader has opened. It stays open for the life of the process.
-struct Opened<'p> {
-    path: &'p Path,
-    handle: *mut c_void,
-}
-
-impl Opened<'_> {
-    /// The address of a function.
-    fn address(&self, name: &'static CStr) -> Result<*mut c_void, Absent> {
-        // SAFETY: the handle belongs to an open library, and the name ends with a zero byte.
-        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
-        if address.is_null() {
-            return Err(Absent::Function {
-                path: self.path.to_owned(),
-                name: name.to_string_lossy().into_owned(),
-            });
-        }
-        Ok(address)
-    }
-}
-
-/// The text of the dynamic loader's last error.
-fn loader_error() -> String {
-    // SAFETY: returns null or a string with a zero byte at its end, which lives until the next call
-    // of the loader in this thread; it is copied before.
-    unsafe {
-        let text = libc::dlerror();
-        match text.is_null() {
-            true => "unknown error of the dynamic loader".to_owned(),
-            false => CStr::from_ptr(text).to_string_lossy().into_owned(),
-        }
-    }
-}
-
 /// Opens a library by its path, or by its name in the dynamic loader's folders, and checks that it
 /// has the standard ABI.
 ///
@@ -93,25 +59,24 @@ fn loader_error() -> String {
 ///
 /// It cannot be opened, has another ABI, or lacks a function.
 pub(super) fn open(path: &Path) -> Result<Functions, Absent> {
-    let unopened = |reason: String| Absent::Unopened {
+    // Plug-ins of the library need its symbols.
+    let library = OpenLibrary::open(path, Symbols::Global).map_err(|reason| Absent::Unopened {
         path: path.to_owned(),
         reason,
+    })?;
+    let address = |name: &'static CStr| {
+        let address = library.symbol(name).ok_or_else(|| Absent::Function {
+            path: path.to_owned(),
+            name: name.to_string_lossy().into_owned(),
+        })?;
+        Ok(address.as_ptr())
     };
-    let name = CString::new(OsStr::as_bytes(path.as_os_str()))
-        .map_err(|_| unopened("the path contains a zero byte".to_owned()))?;
-    // SAFETY: loading a library runs its initialisers. By its name it is an MPI library with the
-    // standard ABI, which is meant to be loaded at run time. Its plug-ins need its symbols.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if handle.is_null() {
-        return Err(unopened(loader_error()));
-    }
-    let opened = Opened { path, handle };
-    let address = opened.address(c"MPI_Abi_get_version")?;
+    let abi_version = address(c"MPI_Abi_get_version")?;
     let (mut major, mut minor) = (-1, -1);
     // SAFETY: the standard defines this signature for this name, and allows the call at any time;
     // both integers outlive it.
     let code = unsafe {
-        let abi_version = std::mem::transmute::<*mut c_void, AbiVersion>(address);
+        let abi_version = std::mem::transmute::<*mut c_void, AbiVersion>(abi_version);
         abi_version(&raw mut major, &raw mut minor)
     };
     if code != SUCCESS || major != ABI {
@@ -124,20 +89,18 @@ pub(super) fn open(path: &Path) -> Result<Functions, Absent> {
     unsafe {
         use std::mem::transmute;
         Ok(Functions {
-            library_version: transmute::<*mut c_void, LibraryVersion>(
-                opened.address(c"MPI_Get_library_version")?,
-            ),
-            init_thread: transmute::<*mut c_void, InitThread>(opened.address(c"MPI_Init_thread")?),
-            set_error_handler: transmute::<*mut c_void, SetErrorHandler>(
-                opened.address(c"MPI_Comm_set_errhandler")?,
-            ),
-            rank: transmute::<*mut c_void, OfWorld>(opened.address(c"MPI_Comm_rank")?),
-            size: transmute::<*mut c_void, OfWorld>(opened.address(c"MPI_Comm_size")?),
-            all_reduce: transmute::<*mut c_void, AllReduce>(opened.address(c"MPI_Allreduce")?),
-            error_string: transmute::<*mut c_void, ErrorString>(
-                opened.address(c"MPI_Error_string")?,
-            ),
-            finalize: transmute::<*mut c_void, Finalize>(opened.address(c"MPI_Finalize")?),
+            library_version: transmute::<*mut c_void, LibraryVersion>(address(
+                c"MPI_Get_library_version",
+            )?),
+            init_thread: transmute::<*mut c_void, InitThread>(address(c"MPI_Init_thread")?),
+            set_error_handler: transmute::<*mut c_void, SetErrorHandler>(address(
+                c"MPI_Comm_set_errhandler",
+            )?),
+            rank: transmute::<*mut c_void, OfWorld>(address(c"MPI_Comm_rank")?),
+            size: transmute::<*mut c_void, OfWorld>(address(c"MPI_Comm_size")?),
+            all_reduce: transmute::<*mut c_void, AllReduce>(address(c"MPI_Allreduce")?),
+            error_string: transmute::<*mut c_void, ErrorString>(address(c"MPI_Error_string")?),
+            finalize: transmute::<*mut c_void, Finalize>(address(c"MPI_Finalize")?),
         })
     }
 }

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::CUstream;
 
 use super::{NcclError, SWITCH};
-use crate::gpu::{self, OpenLibrary};
+use crate::gpu;
+use crate::open_library::OpenLibrary;
 
 /// File names, best first. PyPI's packages have only the first one.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -52,6 +53,10 @@ impl Element {
 /// `ncclSum`.
 pub(super) const SUM: c_int = 0;
 
+/// `ncclReduceScatter` and `ncclBroadcast`. The second integer is the operation or the root.
+type Collective =
+    unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CUstream) -> Status;
+
 /// NCCL's functions.
 pub(super) struct Functions {
     /// Version, such as 22703 for 2.27.3.
@@ -61,24 +66,8 @@ pub(super) struct Functions {
     pub(super) comm_destroy: unsafe extern "C" fn(Comm) -> Status,
     pub(super) all_gather:
         unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, CUstream) -> Status,
-    pub(super) reduce_scatter: unsafe extern "C" fn(
-        *const c_void,
-        *mut c_void,
-        usize,
-        c_int,
-        c_int,
-        Comm,
-        CUstream,
-    ) -> Status,
-    pub(super) broadcast: unsafe extern "C" fn(
-        *const c_void,
-        *mut c_void,
-        usize,
-        c_int,
-        c_int,
-        Comm,
-        CUstream,
-    ) -> Status,
+    pub(super) reduce_scatter: Collective,
+    pub(super) broadcast: Collective,
     pub(super) group_start: unsafe extern "C" fn() -> Status,
     pub(super) group_end: unsafe extern "C" fn() -> Status,
     get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
@@ -103,7 +92,7 @@ pub(super) fn is_disabled() -> bool {
 fn load() -> Result<Functions, NcclError> {
     let mut files: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
     files.extend(gpu::Library::Nccl.candidates());
-    let library = OpenLibrary::open_first(&files).map_err(NcclError::Missing)?;
+    let library = gpu::open_first(&files).map_err(NcclError::Missing)?;
     // SAFETY: the declarations are those of nccl.h.
     unsafe {
         let get_version: unsafe extern "C" fn(*mut c_int) -> Status =

@@ -253,7 +253,8 @@ fn train_model(
     }
     let data_plane = DataPlane::open(
         ranks,
-        (device, config.device),
+        device,
+        config.device,
         preparation.training.base.frozen_weights,
     )?;
     let n_node_ranks = data_plane.n_node_ranks();

@@ -10,6 +10,8 @@ mod terminal;
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 pub use tensorboard::{RunHeader, TensorBoardSink};
 pub use terminal::{Evaluated, TerminalSink};
 
@@ -76,18 +78,19 @@ pub struct RetrieverRecord {
     pub timing: Option<Timing>,
 }
 
-/// Metrics of an optimizer step.
+/// Metrics of an optimizer step: a line of `metrics.jsonl`.
 ///
 /// TensorBoard cannot plot a loss or norm that is not finite, so it is omitted there.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StepRecord {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StepMetrics {
     /// Optimizer steps since the start of the run.
     pub step: u64,
     /// Passes over the rows since the start of the run; can be fractional.
     pub epoch: f64,
-    /// Weighted mean loss of the step, in nats per supervised token.
+    /// Mean loss over the supervised tokens since the previous record, in nats; NaN if every step
+    /// was skipped, which is null in JSON.
     pub loss: f64,
-    /// Global gradient norm before clipping.
+    /// Global gradient norm of the step before clipping.
     pub grad_norm: f64,
     /// Learning rate of the step.
     pub learning_rate: f64,
@@ -95,6 +98,13 @@ pub struct StepRecord {
     pub tokens: u64,
     /// Supervised tokens since the start of the run.
     pub trained_tokens: u64,
+}
+
+/// Metrics and timing of an optimizer step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepRecord {
+    /// Metrics of the step.
+    pub metrics: StepMetrics,
     /// Timing of the step.
     pub timing: Timing,
 }

@@ -27,7 +27,7 @@ use tensorboard_proto::tensor_shape::{TensorShapeProto, TensorShapeProto_Dim};
 use tensorboard_proto::types::DataType;
 use tooltune_disk::appended::{Loss, detect_loss, write_again};
 
-use super::{MetricSink, Record};
+use super::{MetricSink, Record, StepRecord};
 
 /// Writes curves to `tb/` in the run directory.
 #[derive(Debug)]
@@ -144,15 +144,15 @@ fn write_all<W: Write>(
         match record {
             // The header of the file already hides older records from this step on.
             Record::Resumed(record) => is_over = record.is_over,
-            Record::Step(record) => {
-                is_over = record.step >= total_steps;
+            Record::Step(StepRecord { metrics, .. }) => {
+                is_over = metrics.step >= total_steps;
                 let scalars = [
-                    ("train/loss", record.loss),
-                    ("train/grad_norm", record.grad_norm),
-                    ("train/learning_rate", record.learning_rate),
-                    ("train/epoch", record.epoch),
+                    ("train/loss", metrics.loss),
+                    ("train/grad_norm", metrics.grad_norm),
+                    ("train/learning_rate", metrics.learning_rate),
+                    ("train/epoch", metrics.epoch),
                 ];
-                file.write_scalars(record.step, &scalars)?;
+                file.write_scalars(metrics.step, &scalars)?;
             }
             Record::Retriever(record) => {
                 is_over |= record.timing.is_some() && record.step >= total_steps;

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::{
-    EvalRecord, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord, StepRecord,
-    Timing,
+    EvalRecord, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord, StepMetrics,
+    StepRecord, Timing,
 };
 use tooltune_terminal::{Bar, columns, duration_text, write_between_bars};
 
@@ -185,7 +185,8 @@ impl MetricSink for TerminalSink {
             }
             Record::Step(record) => {
                 self.details = step_details(record);
-                (record.step, record.loss, Some(&record.timing))
+                let metrics = record.metrics;
+                (metrics.step, metrics.loss, Some(&record.timing))
             }
             Record::Retriever(record) => match &record.timing {
                 Some(timing) => {
@@ -274,12 +275,12 @@ fn resume_text(record: &ResumeRecord, total_steps: u64) -> String {
 }
 
 fn step_details(record: &StepRecord) -> Vec<String> {
-    let StepRecord {
+    let StepMetrics {
         grad_norm,
         learning_rate,
-        timing,
         ..
-    } = record;
+    } = record.metrics;
+    let timing = &record.timing;
     let mut fields = vec![
         format!("lr {learning_rate:.2e}"),
         format!("grad {grad_norm:.3}"),
@@ -358,13 +359,15 @@ mod tests {
 
     fn step() -> Record {
         Record::Step(StepRecord {
-            step: 40,
-            epoch: 0.5,
-            loss: 0.432_14,
-            grad_norm: 0.8123,
-            learning_rate: 9.5e-4,
-            tokens: 1,
-            trained_tokens: 1,
+            metrics: StepMetrics {
+                step: 40,
+                epoch: 0.5,
+                loss: 0.432_14,
+                grad_norm: 0.8123,
+                learning_rate: 9.5e-4,
+                tokens: 1,
+                trained_tokens: 1,
+            },
             timing: Timing {
                 elapsed_secs: 10.0,
                 tokens_per_sec: 812.3,

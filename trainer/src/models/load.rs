@@ -2,7 +2,9 @@
 //!
 //! For bf16 matmuls, plain floats and NF4 tensors are copied to the device as bf16, one matrix per
 //! stack. Other quantised tensors, and all tensors for f32 matmuls, are converted to f32 one at a
-//! time. With [`Quantization::Nf4`], the projections are stored in 4 bits; see `nf4`.
+//! time. With [`Projections::Nf4`], the projections are stored in 4 bits; see `nf4`.
+
+use std::fmt;
 
 use burn::tensor::{Device, Tensor, TensorData, bf16};
 use thiserror::Error;
@@ -141,29 +143,6 @@ pub fn has_bias(config: &DecoderConfig, layer: usize, stack: usize) -> bool {
     }
 }
 
-/// Checks all tensors of a decoder, then loads them for matmuls in `compute_dtype`.
-///
-/// # Errors
-///
-/// Tensors are missing, extra or of the wrong shape (all listed in one error), or a file cannot be
-/// read.
-pub fn load_decoder(
-    config: &DecoderConfig,
-    weights: &Weights,
-    compute_dtype: ComputeDtype,
-    device: &Device,
-    placement: Placement<'_>,
-) -> Result<Decoder, LoadError> {
-    load(
-        config,
-        weights,
-        compute_dtype,
-        device,
-        Stored::AsIs,
-        placement,
-    )
-}
-
 /// Why a model is not loaded.
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -233,85 +212,74 @@ impl Quantization {
     }
 }
 
-/// Like [`load_decoder`], with projections in NF4. Embedding, head and norms are stored as without
-/// quantisation.
-///
-/// # Errors
-///
-/// As for [`load_decoder`]. In addition, a projection has a value that is NaN or infinite.
-pub fn load_nf4_decoder(
-    config: &DecoderConfig,
-    weights: &Weights,
-    compute_dtype: ComputeDtype,
-    device: &Device,
-    placement: Placement<'_>,
-) -> Result<Decoder, LoadError> {
-    load(
-        config,
-        weights,
-        compute_dtype,
-        device,
-        Stored::Nf4,
-        placement,
-    )
+/// What happens to the projections of a decoder when they are loaded.
+#[derive(Clone, Copy)]
+pub enum Projections<'a> {
+    /// They are stored in the compute dtype.
+    AsIs,
+    /// A function changes each weight, which is then stored in the compute dtype.
+    Changed(&'a Change<'a>),
+    /// They are stored in 4 bits, as in [`Quantization::Nf4`].
+    Nf4,
 }
 
-/// How the projections of a decoder are stored.
-#[derive(Clone, Copy)]
-enum Stored<'a> {
-    AsIs,
-    Changed(&'a Change<'a>),
-    Nf4,
+impl fmt::Debug for Projections<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AsIs => "AsIs",
+            Self::Changed(_) => "Changed",
+            Self::Nf4 => "Nf4",
+        })
+    }
 }
 
 /// A function that changes the weight of a projection before the weight is stored. Its first
 /// argument is the name of the weight.
 pub type Change<'a> = dyn Fn(&str, &mut HostTensor) + 'a;
 
-/// Like [`load_decoder`], but applies `change` to the weight of each projection.
+/// How a decoder is loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions<'a> {
+    /// Dtype of matmul inputs.
+    pub compute_dtype: ComputeDtype,
+    /// How projections are stored. Embedding, head and norms do not depend on it.
+    pub projections: Projections<'a>,
+    /// Where frozen projections are.
+    pub placement: Placement<'a>,
+}
+
+/// Checks all tensors of a decoder, then loads them onto `device`.
 ///
 /// # Errors
 ///
-/// As for [`load_decoder`].
-pub fn load_changed(
+/// Tensors are missing, extra or of the wrong shape (all listed in one error), or a file cannot be
+/// read. With [`Projections::Nf4`], also if a projection has a value that is NaN or infinite. With
+/// [`Placement::Host`], also if the projections do not fit in host memory; with
+/// [`Placement::Node`], also if the GPUs cannot gather them.
+pub fn load_decoder(
     config: &DecoderConfig,
     weights: &Weights,
-    compute_dtype: ComputeDtype,
+    options: LoadOptions<'_>,
     device: &Device,
-    change: &Change<'_>,
-    placement: Placement<'_>,
 ) -> Result<Decoder, LoadError> {
-    load(
-        config,
-        weights,
+    let LoadOptions {
         compute_dtype,
-        device,
-        Stored::Changed(change),
+        projections,
         placement,
-    )
-}
-
-fn load(
-    config: &DecoderConfig,
-    weights: &Weights,
-    compute_dtype: ComputeDtype,
-    device: &Device,
-    stored: Stored<'_>,
-    placement: Placement<'_>,
-) -> Result<Decoder, LoadError> {
+    } = options;
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
         config,
         weights,
         compute_dtype,
         device,
-        change: match stored {
-            Stored::Changed(change) => Some(change),
-            Stored::AsIs | Stored::Nf4 => None,
+        change: match projections {
+            Projections::Changed(change) => Some(change),
+            Projections::AsIs | Projections::Nf4 => None,
         },
-        nf4: match stored {
-            Stored::Nf4 => Some(Nf4Loader::new(weights, compute_dtype)),
-            Stored::AsIs | Stored::Changed(_) => None,
+        nf4: match projections {
+            Projections::Nf4 => Some(Nf4Loader::new(weights, compute_dtype)),
+            Projections::AsIs | Projections::Changed(_) => None,
         },
     };
     let mut progress = Counted::begin("loading weights", config.num_hidden_layers);

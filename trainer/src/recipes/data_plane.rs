@@ -69,7 +69,8 @@ impl DataPlane {
     /// None in this build.
     pub fn open(
         _: &mut Ranks,
-        _: (&Device, config::Device),
+        _: &Device,
+        _: config::Device,
         _: FrozenWeights,
     ) -> Result<Self, Error> {
         Ok(Self::default())
@@ -254,7 +255,8 @@ mod by_nccl {
         /// A rank was lost, NCCL cannot connect the GPUs, or `frozen_weights` needs other ranks.
         pub fn open(
             ranks: &mut Ranks,
-            (device, name): (&Device, config::Device),
+            device: &Device,
+            name: config::Device,
             frozen_weights: FrozenWeights,
         ) -> Result<Self, Error> {
             let world_size = ranks.world_size();

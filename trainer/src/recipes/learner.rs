@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use tooltune_checkpoints::run_dir::Checkpoint;
 use tooltune_kernels::gradient_sum::GradientSum;
 use tooltune_kernels::{DropoutKey, DropoutRate, operation};
@@ -265,12 +265,6 @@ impl<'a> Learner<'a> {
         self.adapters.attach(&mut self.decoder);
     }
 
-    /// Parameters and moments, `[3, p]`, for another process.
-    pub(super) fn to_values(&self) -> Vec<f32> {
-        let values = |x: &Tensor<1>| x.to_data().iter::<f32>().collect::<Vec<f32>>();
-        self.vectors().into_iter().flat_map(values).collect()
-    }
-
     /// Parameters and moments, each `[p]`.
     pub(super) fn vectors(&self) -> [&Tensor<1>; 3] {
         let state = &self.optimizer.state;
@@ -287,39 +281,6 @@ impl<'a> Learner<'a> {
         [self.adapters.flat, state.first_moment, state.second_moment] = vectors;
         state.step = optimizer_step;
         self.adapters.attach(&mut self.decoder);
-    }
-
-    /// Takes over the parameters and moments of another process after `optimizer_step` updates.
-    ///
-    /// # Errors
-    ///
-    /// Their number differs: the processes do not have the same model.
-    pub(super) fn set_values(&mut self, values: &[f32], optimizer_step: u64) -> Result<(), Error> {
-        self.check_n_values(values.len() / 3)?;
-        let n = self.adapters.flat.dims()[0];
-        let device = self.decoder.device();
-        let mut parts = values.chunks(n.max(1)).map(|part| {
-            let data = TensorData::new(part.to_vec(), [part.len()]);
-            Tensor::from_data(data, &device)
-        });
-        let mut next = |before: &Tensor<1>| parts.next().unwrap_or_else(|| before.clone());
-        let vectors = self.vectors().map(&mut next);
-        self.set_vectors(vectors, optimizer_step);
-        Ok(())
-    }
-
-    /// # Errors
-    ///
-    /// The leader does not have the same number of parameters.
-    pub(super) fn check_n_values(&self, n_of_leader: usize) -> Result<(), Error> {
-        let n = self.adapters.flat.dims()[0];
-        if n == n_of_leader {
-            return Ok(());
-        }
-        Err(Error::Usage(format!(
-            "rank 0 has {n_of_leader} adapter parameters, this rank has {n}; use the same model \
-             files on all machines"
-        )))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use tooltune_ranks::{Ranks, RanksError};
 use tooltune_rows::batches::Cursor;
@@ -179,31 +179,67 @@ pub(super) fn hand_over(learner: &Learner<'_>, ranks: &mut Ranks) -> Result<(), 
         return Ok(());
     }
     let shared = learner.data_plane.share(learner.vectors(), ranks)?;
-    let mut bytes = learner.optimizer.state.step.to_le_bytes().to_vec();
-    if shared.is_some() {
-        ranks.broadcast(bytes)?;
-        return Ok(());
+    let step = learner.optimizer.state.step;
+    ranks.broadcast(step.to_le_bytes().to_vec())?;
+    if shared.is_none() {
+        send_vectors(learner.vectors(), ranks)?;
     }
-    bytes.extend(learner.to_values().iter().flat_map(|x| x.to_le_bytes()));
-    ranks.broadcast(bytes)?;
     Ok(())
 }
 
 /// Receives what [`hand_over`] sends.
 pub(super) fn take_over(learner: &mut Learner<'_>, ranks: &mut Ranks) -> Result<(), Error> {
     let shared = learner.data_plane.share(learner.vectors(), ranks)?;
-    let bytes = ranks.broadcast(Vec::new())?;
-    let (step, values) = bytes.split_first_chunk().ok_or_else(unreadable)?;
-    if let Some(vectors) = shared {
-        learner.set_vectors(vectors, u64::from_le_bytes(*step));
-        return Ok(());
+    let step = ranks.broadcast(Vec::new())?;
+    let step = step.try_into().map_err(|_| unreadable())?;
+    let vectors = match shared {
+        Some(vectors) => vectors,
+        None => receive_vectors("adapter", learner.vectors(), ranks)?,
+    };
+    learner.set_vectors(vectors, u64::from_le_bytes(step));
+    Ok(())
+}
+
+/// Sends parameters and moments to the other processes.
+pub(super) fn send_vectors(vectors: [&Tensor<1>; 3], ranks: &mut Ranks) -> Result<(), Error> {
+    for vector in vectors {
+        let data = vector.to_data();
+        let bytes = data.iter::<f32>().flat_map(f32::to_le_bytes);
+        ranks.broadcast(bytes.collect())?;
     }
-    let (values, _) = values.as_chunks::<4>();
-    let values: Vec<f32> = values
-        .iter()
-        .map(|bytes| f32::from_le_bytes(*bytes))
-        .collect();
-    learner.set_values(&values, u64::from_le_bytes(*step))
+    Ok(())
+}
+
+/// Receives what [`send_vectors`] sends, in place of this process's vectors `before`.
+///
+/// # Errors
+///
+/// A process was lost, or the leader's `name` has another number of parameters.
+pub(super) fn receive_vectors(
+    name: &str,
+    before: [&Tensor<1>; 3],
+    ranks: &mut Ranks,
+) -> Result<[Tensor<1>; 3], Error> {
+    let mut receive = |before: &Tensor<1>| {
+        let bytes = ranks.broadcast(Vec::new())?;
+        let (values, _) = bytes.as_chunks::<4>();
+        let values: Vec<f32> = values.iter().map(|x| f32::from_le_bytes(*x)).collect();
+        let ([n], n_of_leader) = (before.dims(), values.len());
+        if n != n_of_leader {
+            return Err(Error::Usage(format!(
+                "rank 0 has {n_of_leader} {name} parameters, this rank has {n}; use the same model \
+                 files on all machines"
+            )));
+        }
+        let data = TensorData::new(values, [n]);
+        Ok(Tensor::from_data(data, &before.device()))
+    };
+    let [parameters, first_moment, second_moment] = before;
+    Ok([
+        receive(parameters)?,
+        receive(first_moment)?,
+        receive(second_moment)?,
+    ])
 }
 
 /// Ends the connections between the GPUs of all processes.

@@ -20,30 +20,10 @@ use crate::error::Error;
 use crate::eval::generate::GenerationProgress;
 use crate::metrics::{
     EvalRecord, Evaluated, MetricSink, ProgressUpdate, Record, ResumeRecord, RetrieverRecord,
-    RunHeader, StepRecord, TensorBoardSink, TerminalSink, Timing,
+    RunHeader, StepMetrics, StepRecord, TensorBoardSink, TerminalSink, Timing,
 };
 use crate::process::peak_rss_bytes;
 use tooltune_terminal::Progress;
-
-/// A line of `metrics.jsonl` about training.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct StepLine {
-    /// Optimizer steps taken.
-    pub step: u64,
-    /// Passes over the examples so far; can be fractional.
-    pub epoch: f64,
-    /// Mean loss over the supervised tokens since the last line, in nats; null if every step was
-    /// skipped.
-    pub loss: f64,
-    /// Global gradient norm of this step before clipping.
-    pub grad_norm: f64,
-    /// Learning rate of this step.
-    pub learning_rate: f64,
-    /// Tokens read since the start of the run.
-    pub tokens: u64,
-    /// Supervised tokens since the start of the run.
-    pub trained_tokens: u64,
-}
 
 /// A line of `timing.jsonl`: one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -304,18 +284,12 @@ impl Reporter {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn record_training_step(&mut self, line: &StepLine) -> Result<(), Error> {
+    pub(crate) fn record_training_step(&mut self, line: &StepMetrics) -> Result<(), Error> {
         append(&mut self.metrics, &json!(line))?;
         let timing = self.take_rates(line.step);
         self.epoch = line.epoch;
         self.show(&Record::Step(StepRecord {
-            step: line.step,
-            epoch: line.epoch,
-            loss: line.loss,
-            grad_norm: line.grad_norm,
-            learning_rate: line.learning_rate,
-            tokens: line.tokens,
-            trained_tokens: line.trained_tokens,
+            metrics: *line,
             timing,
         }));
         Ok(())

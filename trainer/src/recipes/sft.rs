@@ -19,7 +19,7 @@ use super::data_plane::DataPlane;
 use super::learner::{Learner, StepInput, row_ids};
 use super::preparation::Preparation;
 use super::ranks::{self, ComputedStep, Order, Working};
-use super::reporter::{RanksTiming, RetrieverTiming, StepLine, StepTiming};
+use super::reporter::{RanksTiming, RetrieverTiming, StepTiming};
 use super::resume::{Resume, starting_checkpoint};
 use super::retriever::{self, RetrieverRun, RetrieverStep, files};
 use super::run_files::{self, RunSteps};
@@ -33,6 +33,7 @@ use crate::eval::in_loop::{EvalTarget, EvaluationOutcome, Evaluator};
 use crate::eval::served::{OtherProcesses, Served};
 use crate::eval::suites::{Files, Metrics};
 use crate::interrupt::Interrupt;
+use crate::metrics::StepMetrics;
 use crate::not_finite;
 use crate::optim::{LearningRateSchedule, StepOutcome};
 use crate::process::cpu_seconds;
@@ -342,7 +343,7 @@ impl<'a> Run<'a> {
             .training
             .order
             .steps_in_epoch(state.cursor.epoch);
-        let line = StepLine {
+        let line = StepMetrics {
             step: state.step,
             epoch: state.cursor.epoch as f64
                 + state.cursor.step_in_epoch as f64 / steps_in_epoch as f64,

@@ -11,8 +11,12 @@ fn write_shards(dir: &Path) {
 }
 
 fn write_index(dir: &Path, shard_of_b: &str) {
-    let index = serde_json::json!({"metadata": {"total_size": 16}, "weight_map":
-        {"a": "model-00001-of-00002.safetensors", "b": shard_of_b}});
+    let shards = serde_json::json!({"a": "model-00001-of-00002.safetensors", "b": shard_of_b});
+    write_weight_map(dir, &shards);
+}
+
+fn write_weight_map(dir: &Path, shards: &serde_json::Value) {
+    let index = serde_json::json!({"metadata": {"total_size": 16}, "weight_map": shards});
     fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
 }
 
@@ -57,13 +61,9 @@ fn an_index_that_disagrees_with_its_shards_is_an_error() {
             "no other shard of the index has it",
         ],
     );
-    let index = serde_json::json!({"weight_map": {"a": "model-00002-of-00002.safetensors",
-        "b": "model-00001-of-00002.safetensors"}});
-    fs::write(
-        dir.path().join("model.safetensors.index.json"),
-        index.to_string(),
-    )
-    .unwrap();
+    let shards = serde_json::json!({"a": "model-00002-of-00002.safetensors",
+        "b": "model-00001-of-00002.safetensors"});
+    write_weight_map(dir.path(), &shards);
     assert_error_contains(
         dir.path(),
         &[
@@ -80,13 +80,9 @@ fn an_index_that_disagrees_with_its_shards_is_an_error() {
 fn a_tensor_missing_from_all_shards_is_reported_with_the_indexed_file() {
     let dir = tempfile::tempdir().unwrap();
     write_shards(dir.path());
-    let index = serde_json::json!({"weight_map": {"a": "model-00001-of-00002.safetensors",
-        "b": "model-00002-of-00002.safetensors", "c": "model-00002-of-00002.safetensors"}});
-    fs::write(
-        dir.path().join("model.safetensors.index.json"),
-        index.to_string(),
-    )
-    .unwrap();
+    let shards = serde_json::json!({"a": "model-00001-of-00002.safetensors",
+        "b": "model-00002-of-00002.safetensors", "c": "model-00002-of-00002.safetensors"});
+    write_weight_map(dir.path(), &shards);
     assert_error_contains(
         dir.path(),
         &[

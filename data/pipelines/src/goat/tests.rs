@@ -17,9 +17,10 @@ use tooltune_synth::goat::{self, GoatExecutor};
 
 use self::oracle::{Oracle, number};
 use super::*;
-use crate::generator::{Generator, GeneratorFailure, Prompt, PromptResult, Reply};
+use crate::generator::{Prompt, Reply};
 use crate::journal::JOURNAL_FILE;
 use crate::run::Limits;
+use crate::tests::{TestModel, reply_of};
 
 /// One in `REPLIES_PER_SLIP` first replies is not JSON.
 const REPLIES_PER_SLIP: u64 = 50;
@@ -30,56 +31,25 @@ struct Model {
     n_asked: Cell<usize>,
 }
 
-impl ModelInfo for Model {
-    fn identity(&self) -> Map<String, Value> {
-        Map::from_iter([("model".to_owned(), json!("oracle"))])
+impl TestModel for Model {
+    fn name(&self) -> &'static str {
+        "oracle"
     }
 
-    fn count_tokens(&self, text: &str) -> usize {
-        text.len()
-    }
-}
-
-impl Generator for Model {
-    fn ask(
-        &self,
-        prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
-    ) -> Result<(), GeneratorFailure> {
-        for (idx, prompt) in prompts.iter().enumerate() {
-            self.n_asked.set(self.n_asked.get() + 1);
-            let original = prompt.text.split("\n\nYour earlier reply").next();
-            let original_prompt = Prompt {
-                text: original.unwrap_or_default().to_owned(),
-                ..(*prompt).clone()
-            };
-            let is_first = original_prompt.text == prompt.text;
-            let slips = is_first
-                && number(&format!("slip {}", original_prompt.text))
-                    .is_multiple_of(REPLIES_PER_SLIP);
-            let text = if slips {
-                "I would rather not.".to_owned()
-            } else {
-                format!(
-                    "Here it is:\n```json\n{}\n```",
-                    self.oracle
-                        .reply_for(&original_prompt.text, original_prompt.seed)
-                )
-            };
-            let reply = Reply {
-                n_prompt_tokens: prompt.text.len(),
-                n_tokens: text.len(),
-                text,
-                ..Reply::default()
-            };
-            if !take(Some(PromptResult {
-                number: idx,
-                result: Ok(reply),
-            })) {
-                break;
-            }
-        }
-        Ok(())
+    fn reply(&self, prompt: &Prompt) -> Reply {
+        self.n_asked.set(self.n_asked.get() + 1);
+        let original = prompt.text.split("\n\nYour earlier reply").next();
+        let original = original.unwrap_or_default();
+        let is_first = original == prompt.text;
+        let slips =
+            is_first && number(&format!("slip {original}")).is_multiple_of(REPLIES_PER_SLIP);
+        let text = if slips {
+            "I would rather not.".to_owned()
+        } else {
+            let json = self.oracle.reply_for(original, prompt.seed);
+            format!("Here it is:\n```json\n{json}\n```")
+        };
+        reply_of(prompt, text)
     }
 }
 

@@ -20,36 +20,19 @@ impl FixedReply {
     }
 }
 
-impl ModelInfo for FixedReply {
-    fn identity(&self) -> Map<String, Value> {
-        RuleGenerator::default().identity()
+impl TestModel for FixedReply {
+    fn name(&self) -> &'static str {
+        RuleGenerator::default().name()
     }
 
-    fn count_tokens(&self, text: &str) -> usize {
-        text.len()
-    }
-}
-
-impl Generator for FixedReply {
-    fn ask(
-        &self,
-        prompts: &[&Prompt],
-        take: &mut dyn FnMut(Option<PromptResult>) -> bool,
-    ) -> Result<(), GeneratorFailure> {
-        for number in 0..prompts.len() {
-            self.n_sent.set(self.n_sent.get() + 1);
-            let reply = Reply {
-                text: self.text.to_owned(),
-                n_prompt_tokens: self.n_tokens,
-                n_tokens: self.n_tokens,
-                ..Reply::default()
-            };
-            take(Some(PromptResult {
-                number,
-                result: Ok(reply),
-            }));
+    fn reply(&self, _: &Prompt) -> Reply {
+        self.n_sent.set(self.n_sent.get() + 1);
+        Reply {
+            text: self.text.to_owned(),
+            n_prompt_tokens: self.n_tokens,
+            n_tokens: self.n_tokens,
+            ..Reply::default()
         }
-        Ok(())
     }
 }
 

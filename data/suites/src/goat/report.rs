@@ -118,11 +118,10 @@ impl GoatReport {
         }
         let rows: Vec<[f64; 5]> = scores.iter().map(columns).collect();
         let [sa, ia, ia_strict, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = JudgedMeans::new(
-            scores
-                .iter()
-                .map(|score| (score.success, Some(score.delta_len))),
-        );
+        let queries = scores
+            .iter()
+            .map(|score| (score.success, Some(score.delta_len)));
+        let judged = JudgedMeans::new(queries);
         Ok(Self {
             n: scores.len(),
             sa,

@@ -133,11 +133,10 @@ impl RestBenchReport {
         };
         let rows: Vec<[f64; 3]> = scores.iter().map(columns).collect();
         let [sa, correct_path, parse_error_rate] = estimates(&rows);
-        let judged = JudgedMeans::new(
-            scores
-                .iter()
-                .map(|score| (score.success, Some(score.delta_len))),
-        );
+        let queries = scores
+            .iter()
+            .map(|score| (score.success, Some(score.delta_len)));
+        let judged = JudgedMeans::new(queries);
         Ok(Self {
             n: scores.len(),
             correct_path,

@@ -217,16 +217,7 @@ fn start(work: &str, n: usize) -> (Ended, Vec<(usize, String)>) {
 }
 
 fn launch(node: &Node, work: &str) -> (Ended, Vec<(usize, String)>) {
-    let command = local::Command {
-        program: "/usr/bin/env".into(),
-        arguments: [
-            format!("{WORK}={work}").into(),
-            std::env::current_exe()
-                .expect("this program")
-                .into_os_string(),
-        ]
-        .into(),
-    };
+    let command = work::command(work);
     let lines = Arc::new(Mutex::new(Vec::new()));
     let print = {
         let lines = lines.clone();

@@ -162,22 +162,26 @@ fn hang(ranks: &Ranks) {
     }
 }
 
+/// The command of a rank with this work.
+pub(crate) fn command(work: &str) -> local::Command {
+    let this_program = std::env::current_exe().expect("this program");
+    local::Command {
+        program: "/usr/bin/env".into(),
+        arguments: [
+            format!("{WORK}={work}").into(),
+            this_program.into_os_string(),
+        ]
+        .into(),
+    }
+}
+
 /// The launcher of three ranks, which print through it.
 fn launch(work: &str, variables: &Variables) -> ExitCode {
     let requested = Some(RequestedRanks::Number(3));
     let Ok(Role::Start(node)) = role(variables, requested, 1) else {
         panic!("nothing to start");
     };
-    let command = local::Command {
-        program: "/usr/bin/env".into(),
-        arguments: [
-            format!("{WORK}={work}").into(),
-            std::env::current_exe()
-                .expect("this program")
-                .into_os_string(),
-        ]
-        .into(),
-    };
+    let command = command(work);
     let print = |rank: usize, line: &str| println!("[rank {rank}] {line}");
     let ended = local::start(&node, &command, print).expect("started");
     ExitCode::from(u8::try_from(ended.status).unwrap_or(1))

@@ -332,7 +332,7 @@ fn follow_training(config: &Config, device: &Device, ranks: &mut Ranks) -> Resul
     if let Some(pairs) = &pairs {
         compare_pairs(ranks, pairs)?;
     }
-    let data_plane = DataPlane::open(ranks, (device, config.device), training.base.frozen_weights)?;
+    let data_plane = DataPlane::open(ranks, device, config.device, training.base.frozen_weights)?;
     catch_out_of_memory(TRAINING_SETTINGS, || {
         let ranks = (&mut *ranks, data_plane);
         follow(config, &training, pairs.as_ref(), device, ranks)

@@ -4,20 +4,22 @@
 use std::path::PathBuf;
 
 use super::super::shared_writer::SharedWriter;
-use super::super::{EvalRecord, StepRecord, Timing};
+use super::super::{EvalRecord, StepMetrics, StepRecord, Timing};
 use super::*;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
 fn step(step: u64) -> Record {
     Record::Step(StepRecord {
-        step,
-        epoch: 0.25,
-        loss: 1.0 / (step as f64 + 1.0),
-        grad_norm: 2.5,
-        learning_rate: 1e-3,
-        tokens: 1,
-        trained_tokens: 1,
+        metrics: StepMetrics {
+            step,
+            epoch: 0.25,
+            loss: 1.0 / (step as f64 + 1.0),
+            grad_norm: 2.5,
+            learning_rate: 1e-3,
+            tokens: 1,
+            trained_tokens: 1,
+        },
         timing: Timing::default(),
     })
 }

@@ -16,11 +16,15 @@ fn bits(weight: &FrozenWeight) -> Vec<u32> {
 fn load_resident(
     config: &DecoderConfig,
     weights: &Weights,
-    dtype: ComputeDtype,
-    stored: Stored<'_>,
+    compute_dtype: ComputeDtype,
+    projections: Projections<'_>,
 ) -> Result<Decoder, LoadError> {
-    let (device, placement) = (Device::flex(), Placement::Resident);
-    load(config, weights, dtype, &device, stored, placement)
+    let options = LoadOptions {
+        compute_dtype,
+        projections,
+        placement: Placement::Resident,
+    };
+    load_decoder(config, weights, options, &Device::flex())
 }
 
 /// All matrices of a decoder, with their biases.
@@ -71,10 +75,10 @@ fn bf16_loading_equals_conversion_from_f32() {
         );
         for weights in files {
             let [as_bf16, as_f32] = [
-                Stored::AsIs,
-                Stored::Changed(&|_: &str, _: &mut HostTensor| {}),
+                Projections::AsIs,
+                Projections::Changed(&|_: &str, _: &mut HostTensor| {}),
             ]
-            .map(|stored| load_resident(&config, &weights, ComputeDtype::Bf16, stored))
+            .map(|projections| load_resident(&config, &weights, ComputeDtype::Bf16, projections))
             .map(|decoder| matrices(&decoder.expect("a decoder")));
             assert!(as_bf16 == as_f32, "{}", weights.origin().display());
         }
@@ -100,8 +104,9 @@ const DTYPES: [ComputeDtype; 2] = [ComputeDtype::F32, ComputeDtype::Bf16];
 fn codes_of_a_folder_are_kept_with_their_values() {
     let (config, weights) = open("../../../checkpoints/tests/fixtures/nf4/model");
     for dtype in DTYPES {
-        let [kept, dense] = [Stored::Nf4, Stored::AsIs]
-            .map(|stored| load_resident(&config, &weights, dtype, stored).expect("a decoder"));
+        let [kept, dense] = [Projections::Nf4, Projections::AsIs].map(|projections| {
+            load_resident(&config, &weights, dtype, projections).expect("a decoder")
+        });
         // One of eight stacks has a module that the folder does not quantise.
         assert_eq!([n_quantised(&kept), n_quantised(&dense)], [7, 0]);
         assert!(matrices(&kept) == matrices(&dense), "{dtype:?}");
@@ -113,7 +118,7 @@ fn plain_weights_get_the_codes_of_bitsandbytes() {
     for family in ["llama31", "phi3", "qwen3_5_text"] {
         let (config, weights) = open(family);
         for dtype in DTYPES {
-            let decoder = load_resident(&config, &weights, dtype, Stored::Nf4);
+            let decoder = load_resident(&config, &weights, dtype, Projections::Nf4);
             let decoder = decoder.expect("a decoder");
             assert_eq!(n_quantised(&decoder), 4 * config.num_hidden_layers);
             for (layer, block) in decoder.blocks.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Starts the other ranks of a retriever's run with the state of the first one, and computes shares
 //! of its steps.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use tooltune_ranks::Ranks;
 
 use super::preparation::RetrieverPreparation;
@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes, unreadable};
 use crate::interrupt::Interrupt;
-use crate::recipes::ranks::{Order, compare, next_order};
+use crate::recipes::ranks::{Order, compare, next_order, receive_vectors, send_vectors};
 
 /// Sends counters, parameters and moments to the other ranks.
 pub(in crate::recipes) fn hand_over(
@@ -21,12 +21,7 @@ pub(in crate::recipes) fn hand_over(
         return Ok(());
     }
     ranks.broadcast(to_bytes(&run.state))?;
-    for tensor in tensors(run) {
-        let data = tensor.to_data();
-        let bytes = data.iter::<f32>().flat_map(f32::to_le_bytes);
-        ranks.broadcast(bytes.collect())?;
-    }
-    Ok(())
+    send_vectors(vectors(run), ranks)
 }
 
 /// The run of a rank that computes shares: receives what [`hand_over`] sends.
@@ -43,28 +38,15 @@ pub(in crate::recipes) fn take_over<'a>(
     let training = config.trained_retriever().ok_or_else(super::no_training)?;
     let mut run = RetrieverRun::new(config, training, preparation, device)?;
     run.state = from_bytes(&ranks.broadcast(Vec::new())?)?;
-    let mut received = Vec::new();
-    for tensor in tensors(&run) {
-        let bytes = ranks.broadcast(Vec::new())?;
-        let (values, _) = bytes.as_chunks::<4>();
-        let values: Vec<f32> = values.iter().map(|x| f32::from_le_bytes(*x)).collect();
-        if tensor.dims() != [values.len()] {
-            return Err(unreadable());
-        }
-        let shape = [values.len()];
-        received.push(Tensor::from_data(TensorData::new(values, shape), device));
-    }
-    let mut received = received.into_iter();
-    let mut next = || received.next().ok_or_else(unreadable);
-    run.parameters = next()?;
-    run.optimizer.state.first_moment = next()?;
-    run.optimizer.state.second_moment = next()?;
-    run.optimizer.state.step = run.state.optimizer_step;
+    let received = receive_vectors("retriever", vectors(&run), ranks)?;
+    let state = &mut run.optimizer.state;
+    [run.parameters, state.first_moment, state.second_moment] = received;
+    state.step = run.state.optimizer_step;
     Ok(run)
 }
 
-/// Parameters and moments.
-fn tensors<'r>(run: &'r RetrieverRun<'_>) -> [&'r Tensor<1>; 3] {
+/// Parameters and moments, each `[p]`.
+fn vectors<'r>(run: &'r RetrieverRun<'_>) -> [&'r Tensor<1>; 3] {
     let state = &run.optimizer.state;
     [&run.parameters, &state.first_moment, &state.second_moment]
 }
