@@ -95,7 +95,8 @@ fn packed_bf16_steps_are_the_same_for_two_ranks() {
     let run = |name: &str, ranks: usize, frozen_weights: &str| {
         let mut command = train_with_ranks(&workplace, name, ranks);
         let set = format!("model.frozen_weights={frozen_weights}");
-        let output = CommandOutput::from_command(command.args(settings).args(["--set", &set]));
+        command.args(settings).args(["--set", &set]);
+        let output = CommandOutput::from_command(command.env("RUST_LOG", "warn"));
         assert_eq!(output.status, Some(0), "{}", output.stderr);
         output.stderr
     };

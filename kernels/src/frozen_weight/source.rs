@@ -10,7 +10,7 @@ use super::{ComputeDtype, FrozenWeight};
 /// Writes the elements of a part of a weight, from the element with this index on.
 pub(crate) type Fill<'a, E> = Box<dyn Fn(usize, &mut [bf16]) -> Result<(), E> + Sync + 'a>;
 
-/// Where the elements of a weight `[out, in]` come from. `E` is the error of reading them.
+/// Where the elements of a weight `[out, in]` come from. `E` is the error if they cannot be read.
 pub struct WeightSource<'a, E> {
     pub(crate) shape: [usize; 2],
     pub(crate) elements: Elements<'a, E>,

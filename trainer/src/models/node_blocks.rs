@@ -11,7 +11,7 @@ use tooltune_kernels::node_memory::{Gathers, NodeError, Pass};
 
 use super::Decoder;
 
-/// What a rank does next in an evaluation.
+/// The next action of a rank in an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vote {
     /// It waits for work.

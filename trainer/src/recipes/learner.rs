@@ -199,7 +199,7 @@ impl<'a> Learner<'a> {
                 Some(node) => node.all_continue(continues),
                 None => Ok(continues),
             };
-            // The error of the micro-batch explains that of the others.
+            // The error of this micro-batch explains why the others stop.
             if let Some(Some((i, part))) = part? {
                 contribution.losses.insert(i, part.loss_sum);
                 contribution.gradient.add(part.gradient);
