@@ -239,6 +239,63 @@ eval_strategy = "no"
     assert!(n_compared >= 12, "{n_compared} steps");
 }
 
+/// The offline plan of a model with the shape of Llama 3 70B in bf16 on eight GPUs.
+#[test]
+fn eight_gpus_divide_70b_in_bf16_and_gather_it_while_they_compute() {
+    let workplace = Workplace::new();
+    let shape = include_str!("../scripts/gpu/shapes/llama-3-70b.json");
+    std::fs::create_dir_all(workplace.path("llama-70b")).unwrap();
+    std::fs::write(workplace.path("llama-70b/config.json"), shape).unwrap();
+    let plan = |options: &str| {
+        let options = format!(
+            "plan config.toml --offline --format json --device cuda \
+             --set model.model_name_or_path=\"llama-70b\" --set model.compute_dtype=\"bf16\" \
+             --set lora.r=8 --set lora.target_modules=\"all-linear\" --set data.max_length=4096 \
+             --set train.per_device_train_batch_size=1 \
+             --set train.gradient_accumulation_steps=16 {options}"
+        );
+        workplace.run(options.split_whitespace())
+    };
+    let json = |options: &str| -> Value { serde_json::from_str(&plan(options).success()).unwrap() };
+    let gib = |plan: &Value| {
+        let bytes = plan["memory"]["peak_bytes"].as_f64().unwrap();
+        bytes / f64::from(1 << 30)
+    };
+    let node = "--set model.frozen_weights=\"node\"";
+    let eight = json(&format!("{node} --ranks 8"));
+    assert!((30.0..60.0).contains(&gib(&eight)), "{}", gib(&eight));
+    // 137 GB of projections: one of eight ranks has an eighth instead of all of them, and two of
+    // the 80 blocks.
+    let whole = json("--ranks 8");
+    let saved = (gib(&whole) - gib(&eight)) * f64::from(1 << 30);
+    let projections = 80.0 * 855_638_016.0 * 2.0;
+    let expected = projections * (7.0 / 8.0 - 2.0 / 80.0);
+    assert!((saved / expected - 1.0).abs() < 1e-6, "{saved} {expected}");
+    assert_eq!(whole["ranks"]["gathers"], Value::Null);
+    // Every block twice, but for the last two; seven eighths come from the other GPUs.
+    let gathers = &eight["ranks"]["gathers"];
+    let received = gathers["bytes_per_micro_batch"].as_f64().unwrap();
+    let expected = projections * 158.0 / 80.0 * 7.0 / 8.0;
+    assert!(
+        (received / expected - 1.0).abs() < 1e-6,
+        "{received} {expected}"
+    );
+    let waits = |plan: &Value| plan["step_time"]["gather_seconds"].as_f64().unwrap();
+    assert_eq!(waits(&eight), 0.0);
+    let slow = json(&format!("{node} --ranks 8 --bandwidth 10"));
+    assert!(waits(&slow) > 20.0, "{slow}");
+    let alone = plan(node);
+    assert_eq!(alone.status, Some(2), "{}", alone.stderr);
+    assert!(alone.stderr.contains("add --ranks"), "{}", alone.stderr);
+    let dora = plan(&format!("{node} --ranks 8 --set lora.use_dora=true"));
+    assert!(
+        dora.stderr
+            .contains("`lora.use_dora` cannot be combined with"),
+        "{}",
+        dora.stderr
+    );
+}
+
 #[test]
 fn a_plan_refuses_what_training_would_refuse_later() {
     let workplace = Workplace::new();

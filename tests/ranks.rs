@@ -92,13 +92,25 @@ fn packed_bf16_steps_are_the_same_for_two_ranks() {
         "--set",
         "train.neftune_noise_alpha=5.0",
     ];
-    let run = |name: &str, ranks: usize| {
+    let run = |name: &str, ranks: usize, frozen_weights: &str| {
         let mut command = train_with_ranks(&workplace, name, ranks);
-        CommandOutput::from_command(command.args(settings)).success();
+        let set = format!("model.frozen_weights={frozen_weights}");
+        command.args(settings).args(["--set", &set]);
+        let output = CommandOutput::from_command(command.env("RUST_LOG", "warn"));
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
+        output.stderr
     };
-    run("alone", 1);
-    run("two", 2);
-    assert_same_outcome(&workplace.path("two"), &outcome(&workplace.path("alone")));
+    run("alone", 1, "resident");
+    let expected = outcome(&workplace.path("alone"));
+    run("two", 2, "resident");
+    assert_same_outcome(&workplace.path("two"), &expected);
+    // CPUs have no weights to divide.
+    for (name, ranks) in [("divided", 2), ("undivided", 1)] {
+        let stderr = run(name, ranks, "node");
+        let warning = "model.frozen_weights = \"node\" has no effect on a CPU";
+        assert!(stderr.contains(warning), "{stderr}");
+        assert_same_outcome(&workplace.path(name), &expected);
+    }
 }
 
 /// Invariant: A run that lost processes at random moments resumes with any number of processes, and

@@ -15,7 +15,7 @@ use test_device::TestDevice;
 use tooltune::config;
 use tooltune::device;
 use tooltune::lora::{Adapters, adapter_slots, whole_weights};
-use tooltune::models::load::{FrozenWeights, LoadOptions, Projections, load_decoder};
+use tooltune::models::load::{LoadOptions, Placement, Projections, load_decoder};
 use tooltune::models::{Decoder, DecoderConfig};
 use tooltune_checkpoints::adapter::load_adapter;
 use tooltune_checkpoints::model_files::ModelFiles;
@@ -131,7 +131,7 @@ pub(crate) fn load_base_with(
     let options = LoadOptions {
         compute_dtype,
         projections,
-        frozen_weights: FrozenWeights::Resident,
+        placement: Placement::Resident,
     };
     load_decoder(&config, &weights, options, &test_device()).unwrap()
 }

@@ -62,6 +62,7 @@ mod maybe;
 pub mod mpi;
 #[cfg(feature = "cuda")]
 pub mod nccl;
+pub mod node_memory;
 pub mod nvidia;
 #[cfg(feature = "cuda")]
 mod on_stream;
@@ -84,7 +85,7 @@ pub use dense::Dense;
 pub use device_integers::DeviceIntegers;
 pub use dropout::Dropout;
 pub use dropout_key::{DropoutKey, DropoutRate};
-pub use frozen_weight::{ComputeDtype, FrozenWeight};
+pub use frozen_weight::{ComputeDtype, FrozenWeight, WeightSource};
 pub use gated_delta::{DeltaHeads, DeltaInputs};
 pub use gated_delta_net::{DeltaParts, GatedDeltaNet};
 pub use gated_norm::GatedNorm;

@@ -5,7 +5,7 @@ use super::sources::{files, read, regex, rust_sources};
 use super::{assert_none, in_library};
 
 /// Modules of `kernels` that are building blocks of operations instead of operations.
-const NOT_OPERATIONS: [&str; 12] = [
+const NOT_OPERATIONS: [&str; 13] = [
     "cpu",
     "cube",
     "dropout",
@@ -15,6 +15,7 @@ const NOT_OPERATIONS: [&str; 12] = [
     "backward_with_gradient",
     "mpi",
     "nccl",
+    "node_memory",
     "nvidia",
     "profile",
     "recording",

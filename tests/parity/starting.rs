@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tooltune::config::{LoraConfig, PrincipalInit};
 use tooltune::lora::LoraLayout as _;
 use tooltune::lora::{AdapterSlot, Adapters, adapter_slots, principal_factors, subtract_initial};
-use tooltune::models::load::{FrozenWeights, LoadOptions, Projections, load_decoder};
+use tooltune::models::load::{LoadOptions, Placement, Projections, load_decoder};
 use tooltune::models::{BatchContext, Decoder, DecoderConfig};
 use tooltune::optim::{BackwardOptions, backward, reference};
 use tooltune_checkpoints::adapter::{
@@ -70,7 +70,7 @@ fn decoder_without(config: &DecoderConfig, weights: &Weights, adapters: &Adapter
     let options = LoadOptions {
         compute_dtype: ComputeDtype::F32,
         projections: Projections::Changed(&change),
-        frozen_weights: FrozenWeights::Resident,
+        placement: Placement::Resident,
     };
     let mut decoder = load_decoder(config, weights, options, &test_device()).unwrap();
     adapters.attach(&mut decoder);

@@ -152,6 +152,7 @@ fn run() -> Result<Value, Failure> {
         compute_dtype: dtype,
         quantization,
         frozen_weights,
+        n_node_ranks: 1,
         dora_activations: DoraActivations::None,
     };
     let n_kept_blocks = KeptBlocks::new(run, &device).count(batch.n_tokens());
@@ -371,6 +372,7 @@ impl RandomWeights {
             norm: norm(),
             lm_head,
             trained: TrainedMatrices::default(),
+            node: None,
         })
     }
 }

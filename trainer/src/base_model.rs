@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde_json::Value;
 use tooltune_checkpoints::model_files::{ModelFiles, TokenizerSource};
+use tooltune_kernels::node_memory::NodeGroup;
 use tooltune_kernels::{ComputeDtype, is_cpu};
 use tooltune_rows::text::{AddedToken, ByteLevelBpe, SentencePiece, Tokenizer, VocabularyError};
 use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
@@ -13,7 +14,9 @@ use tooltune_template::{ChatTemplate, Replacement, SpecialTokens};
 use crate::config::Config;
 use crate::error::Error;
 use crate::lora::{Adapters, subtract_initial};
-use crate::models::load::{FrozenWeights, LoadOptions, Projections, Quantization, load_decoder};
+use crate::models::load::{
+    FrozenWeights, LoadOptions, Placement, Projections, Quantization, load_decoder,
+};
 use crate::models::{Decoder, DecoderConfig, load};
 use crate::settings;
 
@@ -148,13 +151,23 @@ impl BaseModel {
     ///
     /// # Errors
     ///
-    /// A file cannot be read.
+    /// A file cannot be read, or the ranks of a node shall divide the weights.
     pub fn decoder(&self, compute_dtype: ComputeDtype, device: &Device) -> Result<Decoder, Error> {
+        self.decoder_on(compute_dtype, device, None)
+    }
+
+    /// Like [`Self::decoder`], with the GPUs of `node` if they divide the weights.
+    fn decoder_on(
+        &self,
+        compute_dtype: ComputeDtype,
+        device: &Device,
+        node: Option<&NodeGroup>,
+    ) -> Result<Decoder, Error> {
         let projections = match self.quantization {
             Quantization::None => Projections::AsIs,
             Quantization::Nf4 => Projections::Nf4,
         };
-        self.load(compute_dtype, projections, device)
+        self.load(compute_dtype, projections, device, node)
     }
 
     fn load(
@@ -162,11 +175,12 @@ impl BaseModel {
         compute_dtype: ComputeDtype,
         projections: Projections<'_>,
         device: &Device,
+        node: Option<&NodeGroup>,
     ) -> Result<Decoder, Error> {
         let options = LoadOptions {
             compute_dtype,
             projections,
-            frozen_weights: self.frozen_weights_on(device),
+            placement: self.placement(device, node)?,
         };
         let decoder = load_decoder(&self.config, &self.files.weights, options, device)?;
         Ok(decoder)
@@ -174,16 +188,36 @@ impl BaseModel {
 
     /// Where frozen projections are stored for a device. The memory of a CPU is host memory, so the
     /// setting has no effect there, which is logged.
-    fn frozen_weights_on(&self, device: &Device) -> FrozenWeights {
-        if self.frozen_weights == FrozenWeights::Host && is_cpu(device) {
-            tracing::warn!("model.frozen_weights = \"host\" has no effect on a CPU");
-            return FrozenWeights::Resident;
+    ///
+    /// # Errors
+    ///
+    /// The ranks of a node shall divide the weights, but there is no node.
+    fn placement<'n>(
+        &self,
+        device: &Device,
+        node: Option<&'n NodeGroup>,
+    ) -> Result<Placement<'n>, Error> {
+        match (self.frozen_weights, node) {
+            (FrozenWeights::Resident, _) => Ok(Placement::Resident),
+            (setting, _) if is_cpu(device) => {
+                let setting = setting.as_str();
+                tracing::warn!("model.frozen_weights = \"{setting}\" has no effect on a CPU");
+                Ok(Placement::Resident)
+            }
+            (FrozenWeights::Host, _) => Ok(Placement::Host),
+            (FrozenWeights::Node, Some(node)) => Ok(Placement::Node(node)),
+            (FrozenWeights::Node, None) => Err(Error::Usage(
+                "model.frozen_weights = \"node\" divides the weights among the ranks of a node, \
+                 and this process runs alone; train with --ranks, or set \
+                 --set model.frozen_weights=host"
+                    .to_owned(),
+            )),
         }
-        self.frozen_weights
     }
 
     /// Like [`Self::decoder`], but for PiSSA adapters the base weights are the residual, without
-    /// the principal components that initialised the factors.
+    /// the principal components that initialised the factors. `node` divides the weights if the
+    /// setting says so.
     ///
     /// # Errors
     ///
@@ -193,14 +227,15 @@ impl BaseModel {
         adapters: &Adapters,
         compute_dtype: ComputeDtype,
         device: &Device,
+        node: Option<&NodeGroup>,
     ) -> Result<Decoder, Error> {
         let Some(initial) = &adapters.initial else {
-            return self.decoder(compute_dtype, device);
+            return self.decoder_on(compute_dtype, device, node);
         };
         let slots = &adapters.slots;
-        self.changed_decoder(compute_dtype, device, &|name, weight| {
-            subtract_initial(slots, initial, name, weight);
-        })
+        let change = |name: &str, weight: &mut _| subtract_initial(slots, initial, name, weight);
+        let projections = Projections::Changed(&change);
+        self.load(compute_dtype, projections, device, node)
     }
 
     /// Like [`Self::decoder`] without quantisation, but `change` is applied to the weight of each
@@ -215,7 +250,7 @@ impl BaseModel {
         device: &Device,
         change: &load::Change<'_>,
     ) -> Result<Decoder, Error> {
-        self.load(compute_dtype, Projections::Changed(change), device)
+        self.load(compute_dtype, Projections::Changed(change), device, None)
     }
 }
 

@@ -13,6 +13,7 @@ use tooltune_disk::regular_file::NotUtf8;
 use tooltune_files::ConvertError;
 use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
+use tooltune_kernels::node_memory::NodeError;
 use tooltune_kernels::recording::RecordingError;
 use tooltune_pipelines::PipelineError;
 use tooltune_ranks::local::{OTHER_RANK_STATUS, StartError};
@@ -304,7 +305,7 @@ pub enum Error {
     /// Processes that cannot train together, or of which one was lost.
     #[error(transparent)]
     Ranks(#[from] RanksError),
-    /// NCCL, which adds the gradients of several GPUs, failed.
+    /// NCCL, which connects the GPUs of several ranks, failed.
     #[error("NCCL: {0}")]
     Nccl(String),
     /// Variables of a launcher that do not describe a run.
@@ -395,6 +396,12 @@ impl<E: SuiteError> From<E> for Error {
             true => Self::SuiteFile(Box::new(error)),
             false => Self::Suite(Box::new(error)),
         }
+    }
+}
+
+impl From<NodeError> for Error {
+    fn from(error: NodeError) -> Self {
+        Self::Nccl(error.to_string())
     }
 }
 
@@ -593,6 +600,7 @@ impl From<LoadError> for Error {
         match error {
             LoadError::Checkpoint(error) => error.into(),
             LoadError::HostMemory(_) => Self::Device(error.to_string()),
+            LoadError::Node(error) => error.into(),
         }
     }
 }

@@ -110,6 +110,7 @@ pub fn quantization(config: &Config, is_quantised: bool) -> Quantization {
 pub fn frozen_weights(config: &Config) -> FrozenWeights {
     match config.model.as_ref().map(|model| model.frozen_weights) {
         Some(config::FrozenWeights::Host) => FrozenWeights::Host,
+        Some(config::FrozenWeights::Node) => FrozenWeights::Node,
         Some(config::FrozenWeights::Resident) | None => FrozenWeights::Resident,
     }
 }

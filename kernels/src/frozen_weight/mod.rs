@@ -7,8 +7,9 @@
 #[cfg(feature = "cube")]
 mod cuda;
 pub(crate) mod packed;
-mod pieces;
+pub(crate) mod pieces;
 pub mod quantised;
+pub(crate) mod source;
 #[cfg(feature = "cube")]
 mod supply;
 
@@ -26,6 +27,7 @@ pub(crate) use packed::{Packed, PackedMatrix, with_matrix};
 #[cfg(feature = "cube")]
 use quantised::cuda::QuantisedOnGpu;
 use quantised::{Nf4, Nf4Error, Quantised};
+pub use source::WeightSource;
 #[cfg(feature = "cube")]
 pub(crate) use supply::Supply;
 
@@ -186,11 +188,11 @@ impl FrozenWeight {
         }
     }
 
-    /// Whether a GPU copies the weight from host memory for each use.
-    pub fn is_in_host_memory(&self) -> bool {
+    /// Whether a GPU copies the weight from host memory or gathers it from other GPUs for each use.
+    pub fn is_streamed(&self) -> bool {
         match &self.storage {
             #[cfg(feature = "cuda")]
-            Storage::Supplied(Supply::Host(_)) => true,
+            Storage::Supplied(Supply::Host(_) | Supply::Node(_)) => true,
             _ => false,
         }
     }
@@ -240,7 +242,9 @@ impl FrozenWeight {
                 (words.clone(), StackLayout::Nf4(layout.clone()))
             }
             Storage::Supplied(Supply::Host(_)) => return Ok(self),
-            Storage::Packed(_) | Storage::Quantised(_) => return Err(HostMemoryError::NotCuda),
+            Storage::Supplied(Supply::Node(_)) | Storage::Packed(_) | Storage::Quantised(_) => {
+                return Err(HostMemoryError::NotCuda);
+            }
         };
         let stack = Supply::Host(Arc::new(HostStack::new(stored, layout)?));
         Ok(Self {
@@ -249,7 +253,7 @@ impl FrozenWeight {
         })
     }
 
-    fn from_storage(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
+    pub(crate) fn from_storage(storage: Storage, shape: [usize; 2], device: &Device) -> Self {
         Self {
             shape,
             device: device.clone(),
@@ -315,7 +319,7 @@ impl FrozenWeight {
         &self.storage
     }
 
-    /// Current size in bytes.
+    /// Current size in bytes; only of this GPU's share if the GPUs of a node divide the weight.
     pub fn bytes(&self) -> usize {
         match &self.storage {
             Storage::Dense(dense) => self.shape[0] * self.shape[1] * dense.dtype().size(),

@@ -2,10 +2,16 @@
 //! few pieces of the weight are in host memory at once.
 
 use std::mem::MaybeUninit;
+#[cfg(feature = "cuda")]
+use std::ops::Range;
 
 use burn::tensor::bf16;
 #[cfg(feature = "cube")]
 use burn::tensor::{DType, Device, Tensor};
+#[cfg(feature = "cuda")]
+use cubecl::client::Client;
+#[cfg(feature = "cuda")]
+use cubecl::server::Handle;
 use rayon::prelude::*;
 
 #[cfg(feature = "cube")]
@@ -55,6 +61,34 @@ pub(super) fn fill_all<E: Send>(
     // SAFETY: the capacity suffices, and all elements were written.
     unsafe { values.set_len(n) };
     Ok(values)
+}
+
+/// Writes the elements `range` of a weight to GPU memory, from byte `offset` of `memory` on.
+///
+/// # Errors
+///
+/// Same as [`fill_all`].
+#[cfg(feature = "cuda")]
+pub(crate) fn write_range<E: Send>(
+    range: Range<usize>,
+    client: &Client,
+    (memory, offset): (&Handle, usize),
+    fill: impl Fn(usize, &mut [bf16]) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    for start in range.clone().step_by(PIECE) {
+        let mut result = Ok(());
+        // SAFETY: all parts are written.
+        let piece = unsafe {
+            Buffer::filled(PIECE.min(range.end - start), |to| {
+                result = fill_parts(start, to, &fill);
+            })
+        };
+        result?;
+        let offset = offset + (start - range.start) * size_of::<bf16>();
+        let to = memory.clone().offset_start(offset as u64);
+        client.write(&to, piece.into_bytes());
+    }
+    Ok(())
 }
 
 /// The weight on a GPU.

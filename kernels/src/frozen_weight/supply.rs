@@ -10,6 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use super::quantised::cuda::QuantisedOnGpu;
 #[cfg(feature = "cuda")]
 use crate::host_memory::HostStack;
+#[cfg(feature = "cuda")]
+use crate::node_memory::NodeStack;
 
 /// The source of a stack's dense matrix. Clones share the stored weight.
 #[derive(Debug, Clone)]
@@ -19,6 +21,9 @@ pub(crate) enum Supply {
     /// In host memory, copied before each use.
     #[cfg(feature = "cuda")]
     Host(Arc<HostStack>),
+    /// Divided among the GPUs of a node, gathered before each use.
+    #[cfg(feature = "cuda")]
+    Node(Arc<NodeStack>),
 }
 
 impl Supply {
@@ -28,6 +33,8 @@ impl Supply {
             Self::Quantised(codes) => codes.dense(),
             #[cfg(feature = "cuda")]
             Self::Host(stack) => stack.dense(),
+            #[cfg(feature = "cuda")]
+            Self::Node(stack) => stack.dense(),
         }
     }
 
@@ -42,6 +49,8 @@ impl Supply {
             Self::Quantised(_) => true,
             #[cfg(feature = "cuda")]
             Self::Host(stack) => stack.is_quantised(),
+            #[cfg(feature = "cuda")]
+            Self::Node(stack) => stack.is_quantised(),
         }
     }
 
@@ -51,15 +60,19 @@ impl Supply {
             Self::Quantised(codes) => codes.dtype(),
             #[cfg(feature = "cuda")]
             Self::Host(stack) => stack.dtype(),
+            #[cfg(feature = "cuda")]
+            Self::Node(stack) => stack.dtype(),
         }
     }
 
-    /// Size of the stored weight in bytes.
+    /// Size of the stored weight in bytes; only of this GPU's share if it is divided.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Quantised(codes) => codes.bytes(),
             #[cfg(feature = "cuda")]
             Self::Host(stack) => stack.bytes(),
+            #[cfg(feature = "cuda")]
+            Self::Node(stack) => stack.bytes(),
         }
     }
 }

@@ -4,9 +4,9 @@
 
 mod inputs;
 #[cfg(feature = "cuda")]
-mod pinned;
+pub(crate) mod pinned;
 #[cfg(any(test, feature = "cuda"))]
-mod walk;
+pub(crate) mod walk;
 #[cfg(feature = "cuda")]
 mod weights;
 
@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::FrozenWeight;
 pub use inputs::BlockInputs;
 #[cfg(feature = "cuda")]
-pub(crate) use weights::{HostStack, StackLayout};
+pub(crate) use weights::{ALIGNMENT, HostStack, StackLayout, part_of_slot};
 
 /// Why weights cannot be in host memory.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

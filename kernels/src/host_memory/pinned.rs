@@ -36,7 +36,7 @@ fn check(call: &'static str, result: CUresult) -> Result<(), ServerError> {
 
 /// Page-locked host memory, which a GPU copies from and to while it computes.
 #[derive(Debug)]
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     region: Region,
     service: ServiceId,
 }
@@ -44,7 +44,7 @@ pub(super) struct Pinned {
 /// Address and length of pinned memory, for work on the device thread. That thread must not own the
 /// memory: freeing it waits for the thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Region {
+pub(crate) struct Region {
     address: usize,
     len: usize,
 }
@@ -55,7 +55,7 @@ impl Pinned {
     /// # Errors
     ///
     /// The driver refuses.
-    pub(super) fn new(client: &Client, len: usize) -> Result<Self, HostMemoryError> {
+    pub(crate) fn new(client: &Client, len: usize) -> Result<Self, HostMemoryError> {
         let service = client.service_id();
         let no_memory = |reason: String| HostMemoryError::NoMemory { bytes: len, reason };
         let allocate = move |_: &mut Server| {
@@ -83,8 +83,33 @@ impl Pinned {
     }
 
     /// The memory; valid for work that is submitted to the device thread before this is dropped.
-    pub(super) fn region(&self) -> Region {
+    pub(crate) fn region(&self) -> Region {
         self.region
+    }
+
+    /// Replaces the contents.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many bytes: a bug of the caller.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.region.len, "as many bytes as the memory");
+        // SAFETY: the memory has this length, and `self` is borrowed exclusively: callers queue no
+        // copy that has not ended by then.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.region.address as *mut u8,
+                bytes.len(),
+            );
+        }
+    }
+
+    /// The contents after a copy to this memory has ended. The memory must have been written.
+    pub(crate) fn read(&mut self) -> Vec<u8> {
+        // SAFETY: as for `write`; the caller has waited for the copy that wrote all bytes.
+        unsafe { std::slice::from_raw_parts(self.region.address as *const u8, self.region.len) }
+            .to_vec()
     }
 
     /// Queues a copy of a contiguous tensor of this size to this memory.
@@ -153,7 +178,7 @@ impl Drop for Pinned {
 
 /// Our copy stream, and the events that order it and the compute stream.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(crate) struct Engine {
     stream: CUstream,
     /// Recorded on the compute stream when nothing queued later reads the old block of a slot.
     free: CUevent,
@@ -170,7 +195,7 @@ impl Engine {
     /// # Errors
     ///
     /// The driver refuses.
-    pub(super) fn new() -> Result<Self, ServerError> {
+    pub(crate) fn new() -> Result<Self, ServerError> {
         let event = || {
             let mut event = std::ptr::null_mut();
             let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
@@ -195,7 +220,7 @@ impl Engine {
     }
 
     /// Makes later copies wait for all work that is now queued on `compute`.
-    pub(super) fn wait_until_free(&self, compute: CUstream) -> Result<(), ServerError> {
+    pub(crate) fn wait_until_free(&self, compute: CUstream) -> Result<(), ServerError> {
         // SAFETY: both streams and the event exist; the wait refers to this record of the event.
         unsafe {
             check("cuEventRecord", cuEventRecord(self.free, compute))?;
@@ -205,15 +230,28 @@ impl Engine {
     }
 
     /// Queues a copy of `memory` to `to`, which is in a slot.
-    pub(super) fn copy(&self, memory: Region, to: CUdeviceptr) -> Result<(), ServerError> {
+    pub(crate) fn copy(&self, memory: Region, to: CUdeviceptr) -> Result<(), ServerError> {
         // SAFETY: a slot has room for all stacks of a block and is freed only after `end`; pinned
         // memory is freed only after the device has finished all work.
         let result = unsafe { memory.copy_to(to, self.stream) };
         check("cuMemcpyHtoDAsync", result)
     }
 
+    /// The copy stream.
+    pub(crate) fn stream(&self) -> CUstream {
+        self.stream
+    }
+
+    /// Waits on the host for all queued work of the copy stream.
+    pub(crate) fn synchronize(&self) -> Result<(), ServerError> {
+        // SAFETY: the stream exists.
+        check("cuStreamSynchronize", unsafe {
+            cuStreamSynchronize(self.stream)
+        })
+    }
+
     /// Queues a copy of GPU memory to `memory`.
-    pub(super) fn copy_back(&self, from: CUdeviceptr, memory: Region) -> Result<(), ServerError> {
+    pub(crate) fn copy_back(&self, from: CUdeviceptr, memory: Region) -> Result<(), ServerError> {
         let to = memory.address as *mut c_void;
         // SAFETY: the tensor has the size of the memory, and its memory is reused only by work that
         // waits for this copy; pinned memory is freed only after the device has finished all work.
@@ -222,14 +260,14 @@ impl Engine {
     }
 
     /// Marks the end of a block's copy.
-    pub(super) fn record_full(&self, slot: usize) -> Result<(), ServerError> {
+    pub(crate) fn record_full(&self, slot: usize) -> Result<(), ServerError> {
         // SAFETY: stream and event exist.
         let result = unsafe { cuEventRecord(self.full[slot], self.stream) };
         check("cuEventRecord", result)
     }
 
     /// Makes later work on `compute` wait for the last copy to a slot.
-    pub(super) fn wait_until_full(
+    pub(crate) fn wait_until_full(
         &self,
         compute: CUstream,
         slot: usize,
@@ -259,7 +297,7 @@ impl Drop for Engine {
 /// # Errors
 ///
 /// The driver refuses to create the engine, or the error of `work`.
-pub(super) fn with_engine(
+pub(crate) fn with_engine(
     engine: &Mutex<Option<Engine>>,
     work: impl FnOnce(&Engine) -> Result<(), ServerError>,
 ) -> Result<(), ServerError> {
@@ -274,8 +312,8 @@ pub(super) fn with_engine(
 }
 
 /// Waits on the device thread until all copies of an engine have ended, and releases `memory` then.
-pub(super) fn finish(service: ServiceId, engine: Arc<Mutex<Option<Engine>>>, memory: Handle) {
-    let memory = memory.binding();
+pub(crate) fn finish(service: ServiceId, engine: Arc<Mutex<Option<Engine>>>, memory: Vec<Handle>) {
+    let memory: Vec<_> = memory.into_iter().map(Handle::binding).collect();
     DeviceHandle::<Server>::new(service.device).submit(move |_| {
         let _memory = memory;
         let engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,8 +326,8 @@ pub(super) fn finish(service: ServiceId, engine: Arc<Mutex<Option<Engine>>>, mem
 
 /// Drops an engine on the device thread of `client`, after its last copy, and releases `memory`
 /// then.
-pub(super) fn end(client: &Client, engine: Arc<Mutex<Option<Engine>>>, memory: [Handle; SLOTS]) {
-    let memory = memory.map(Handle::binding);
+pub(crate) fn end(client: &Client, engine: Arc<Mutex<Option<Engine>>>, memory: Vec<Handle>) {
+    let memory: Vec<_> = memory.into_iter().map(Handle::binding).collect();
     DeviceHandle::<Server>::new(client.service_id().device).submit(move |_| {
         let _memory = memory;
         drop(engine.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 /// Number of slots.
-pub(super) const SLOTS: usize = 2;
+pub(crate) const SLOTS: usize = 2;
 
 /// The slot of a block.
-pub(super) fn slot_of(block: usize) -> usize {
+pub(crate) fn slot_of(block: usize) -> usize {
     block % SLOTS
 }
 

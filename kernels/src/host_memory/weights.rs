@@ -29,7 +29,7 @@ use crate::frozen_weight::{Storage, Supply};
 use crate::on_stream::{is_cuda, on_stream};
 
 /// Stacks begin at multiples of this number of bytes in a slot.
-const ALIGNMENT: usize = 512;
+pub(crate) const ALIGNMENT: usize = 512;
 
 /// How a stack is read once its bytes are in GPU memory.
 #[derive(Debug, Clone)]
@@ -41,12 +41,40 @@ pub(crate) enum StackLayout {
 }
 
 impl StackLayout {
-    fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         match self {
             Self::Dense(_, dtype) => *dtype,
             Self::Nf4(layout) => layout.dtype(),
         }
     }
+
+    /// Whether the stack is stored in 4 bits.
+    pub(crate) fn is_quantised(&self) -> bool {
+        matches!(self, Self::Nf4(_))
+    }
+
+    /// The dense matrix of a stack whose bytes are in `memory`; a view of it if the stack is dense.
+    pub(crate) fn dense(&self, memory: Handle, client: &Client, device: &CubeDevice) -> CubeTensor {
+        let n_words = memory.size_in_used() as usize / size_of::<u32>();
+        let tensor = |shape, dtype| {
+            CubeTensor::new_contiguous(client.clone(), device.clone(), shape, memory, dtype)
+        };
+        match self {
+            Self::Dense(shape, dtype) => tensor(Shape::new(*shape), *dtype),
+            Self::Nf4(layout) => layout.dense(&tensor(Shape::new([n_words]), DType::U32)),
+        }
+    }
+}
+
+/// The part of `slot`, which has `slot_bytes` bytes, from `offset` on.
+pub(crate) fn part_of_slot(
+    slot: &Handle,
+    slot_bytes: usize,
+    (offset, bytes): (usize, usize),
+) -> Handle {
+    let n_after = slot_bytes - offset - bytes;
+    let slot = slot.clone().offset_start(offset as u64);
+    slot.offset_end(n_after as u64)
 }
 
 /// A stack in pinned host memory.
@@ -109,7 +137,7 @@ impl HostStack {
 
     /// Whether the stack is stored in 4 bits.
     pub(crate) fn is_quantised(&self) -> bool {
-        matches!(self.layout, StackLayout::Nf4(_))
+        self.layout.is_quantised()
     }
 
     /// Bytes in host memory.
@@ -124,23 +152,11 @@ impl HostStack {
             Some(place) => {
                 place.slots.visit(place.block);
                 let slot = &place.slots.memory[slot_of(place.block)];
-                let n_after = place.slots.bytes - place.offset - self.bytes();
-                let slot = slot.clone().offset_start(place.offset as u64);
-                slot.offset_end(n_after as u64)
+                part_of_slot(slot, place.slots.bytes, (place.offset, self.bytes()))
             }
             None => self.memory.copy_to_new(&self.client),
         };
-        let tensor = |handle, shape, dtype| {
-            let (client, device) = (self.client.clone(), self.device.clone());
-            CubeTensor::new_contiguous(client, device, shape, handle, dtype)
-        };
-        match &self.layout {
-            StackLayout::Dense(shape, dtype) => tensor(bytes, Shape::new(*shape), *dtype),
-            StackLayout::Nf4(layout) => {
-                let words = Shape::new([self.bytes() / size_of::<u32>()]);
-                layout.dense(&tensor(bytes, words, DType::U32))
-            }
-        }
+        self.layout.dense(bytes, &self.client, &self.device)
     }
 }
 
@@ -281,6 +297,6 @@ impl Slots {
 impl Drop for Slots {
     /// The memory of the slots must not be reused before the last copy ends.
     fn drop(&mut self) {
-        pinned::end(&self.client, self.engine.clone(), self.memory.clone());
+        pinned::end(&self.client, self.engine.clone(), self.memory.to_vec());
     }
 }

@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
+use cubecl::server::ServerError;
 use cubecl_server::driver::DriverError;
 use cudarc::driver::result::{ctx, device, primary_ctx};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -235,6 +236,53 @@ impl Communicator {
         });
     }
 
+    /// Announces a call of [`Self::gather_bytes`] to [`Self::check`].
+    pub(crate) fn announce(&self) {
+        self.0.n_requested.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Joins shares of `bytes` bytes, a multiple of 16, of all processes in their order. Call this on
+    /// the device thread.
+    ///
+    /// # Errors
+    ///
+    /// NCCL refuses the operation.
+    ///
+    /// # Safety
+    ///
+    /// `own` has `bytes` bytes and `all` has `world_size` times as many, until the operation ends;
+    /// the stream exists.
+    pub(crate) unsafe fn gather_bytes(
+        &self,
+        stream: CUstream,
+        (own, all): (CUdeviceptr, CUdeviceptr),
+        bytes: usize,
+    ) -> Result<(), ServerError> {
+        let name = "ncclAllGather";
+        let shared = &self.0;
+        let called = functions().and_then(|functions| {
+            let (element, comm) = (Element::I32, shared.comm.0);
+            let count = bytes / element.bytes();
+            // SAFETY: the caller ensures that the memory and the stream exist.
+            let status = unsafe {
+                let element = element as c_int;
+                (functions.all_gather)(own as _, all as _, count, element, comm, stream)
+            };
+            functions.check(name, status)
+        });
+        shared.note(name, called)
+    }
+
+    /// The client of the GPU.
+    pub(crate) fn client(&self) -> Result<Client, NcclError> {
+        client_of(&self.0.device)
+    }
+
+    /// The GPU.
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
     /// Waits until NCCL has accepted all requested collectives, not for their results.
     ///
     /// # Errors
@@ -291,17 +339,21 @@ impl Communicator {
                 });
                 functions.check(name, status)
             });
-            called.map_err(|error| {
-                let mut failure = shared
-                    .failure
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(error);
-                DriverError::new(name, 1)
-            })?;
-            shared.n_queued.fetch_add(1, Ordering::SeqCst);
-            Ok(())
+            shared.note(name, called)
         });
+    }
+}
+
+impl Shared {
+    /// Counts a call that succeeded, and keeps the first error.
+    fn note(&self, name: &'static str, called: Result<(), NcclError>) -> Result<(), ServerError> {
+        called.map_err(|error| {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
+            DriverError::new(name, 1)
+        })?;
+        self.n_queued.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 }
 

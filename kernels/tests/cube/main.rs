@@ -8,6 +8,8 @@ mod frozen_weight;
 mod gated_delta;
 #[path = "../backend/nf4.rs"]
 mod nf4;
+#[cfg(feature = "cuda")]
+mod node;
 #[path = "../support/numbers.rs"]
 mod numbers;
 #[cfg(feature = "cuda")]

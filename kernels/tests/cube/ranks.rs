@@ -16,18 +16,33 @@ const RANK: &str = "TOOLTUNE_TEST_RANK";
 
 /// Runs the test `name` in 1, 2, 3 and 4 processes, and `member` in each of them.
 fn in_ranks(name: &str, member: impl Fn(&Communicator, &Device)) {
+    in_ranks_with(name, |[communicator], device| {
+        communicator.warm_up(1000).expect("the first sum");
+        member(&communicator, device);
+        communicator.close().expect("closes");
+    });
+}
+
+/// Runs the test `name` in 1, 2, 3 and 4 processes, and `member` in each of them with `N`
+/// communicators.
+pub(crate) fn in_ranks_with<const N: usize>(
+    name: &str,
+    member: impl Fn([Communicator; N], &Device),
+) {
     if let Ok(rank) = std::env::var(RANK) {
         let words: Vec<&str> = rank.split(' ').collect();
         let [rank, world_size] = [words[0], words[1]].map(|word| word.parse().expect("a number"));
-        let byte = |i: usize| u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).expect("a byte");
-        let id = UniqueId(std::array::from_fn(byte));
         keep_kernels();
         let device = Device::cuda(rank);
-        let joined = Communicator::new(&device, &id, rank, world_size);
-        let communicator = joined.unwrap_or_else(|error| panic!("{error}"));
-        communicator.warm_up(1000).expect("the first sum");
-        member(&communicator, &device);
-        communicator.close().expect("closes");
+        let joined = std::array::from_fn(|i| {
+            let id = |at: usize| {
+                u8::from_str_radix(&words[2 + i][2 * at..2 * at + 2], 16).expect("a byte")
+            };
+            let id = UniqueId(std::array::from_fn(id));
+            let joined = Communicator::new(&device, &id, rank, world_size);
+            joined.unwrap_or_else(|error| panic!("{error}"))
+        });
+        member(joined, &device);
         return;
     }
     if let Err(problem) = nccl::version() {
@@ -36,8 +51,8 @@ fn in_ranks(name: &str, member: impl Fn(&Communicator, &Device)) {
     }
     let n_gpus = gpu::driver().expect("a driver").gpus.len();
     for world_size in (1..=4).filter(|&world_size| world_size <= n_gpus) {
-        let id = UniqueId::new().expect("an id");
-        let id = hexadecimal(&id);
+        let ids = [0; N].map(|_| hexadecimal(&UniqueId::new().expect("an id")));
+        let id = ids.join(" ");
         let start = |rank: usize| {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
             command.args(["--exact", name, "--nocapture", "--test-threads", "1"]);

@@ -72,6 +72,8 @@ choices! {
         Resident = "resident",
         /// In pinned host memory, from which a CUDA GPU copies each block ahead of its use.
         Host = "host",
+        /// Divided among the CUDA GPUs of a node, which gather each block ahead of its use.
+        Node = "node",
     }
 }
 

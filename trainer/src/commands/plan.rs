@@ -4,6 +4,7 @@ mod as_json;
 mod room;
 mod table;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ use crate::commands::run_summary::{device_text, dtype_text, say_refusals, unusua
 use crate::config::{Config, Device, LoadedConfig, Names};
 use crate::error::Error;
 use crate::export::{refusals, refusals_of_shape};
+use crate::models::load::FrozenWeights;
 use crate::plan::{
     self, Pace, PaceInput, Plan, Probe, RanksPlan, RanksSetup, RetrieverPlan, StepTime, size,
 };
@@ -47,7 +49,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     }
     let device = device_option.open(config.device)?;
     let preparation = prepare_run(&config, &device)?;
-    let plan = plan::plan(&config, &preparation, &device)?;
+    let plan = plan::plan(&config, &preparation, &device, n_node_ranks(setup))?;
     let probe = if args.probe {
         let batch = &plan.training.longest_batch;
         Some(plan::probe(&config, &preparation, batch, &device)?)
@@ -57,6 +59,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
     let ranks = setup.map(|setup| {
         let n_trained = plan.needs.n_trained;
         RanksPlan::prepared(&config, &preparation.training, n_trained, setup)
+            .with_gathers(plan.needs.gathered_bytes, setup)
     });
     let pace = Pace::estimate(&PaceInput {
         config: &config,
@@ -135,15 +138,28 @@ fn positive(option: &str, value: Option<f64>, expected: &str) -> Result<(), Erro
 fn ranks_setup(args: &PlanArgs, config: &Config) -> Result<Option<RanksSetup>, Error> {
     positive("--bandwidth", args.bandwidth, "GB/s above 0, such as 350")?;
     positive("--tflops", args.tflops, "TFLOP/s above 0, such as 440")?;
-    let Some(world_size) = args.ranks else {
+    let world_size = args.ranks.map_or(1, NonZeroUsize::get);
+    let divides = settings::frozen_weights(config) == FrozenWeights::Node;
+    if divides && config.device != Device::Cpu && world_size == 1 {
+        return Err(Error::Usage(
+            "model.frozen_weights = \"node\" divides the weights among the ranks of a node; add \
+             --ranks with the number of GPUs"
+                .to_owned(),
+        ));
+    }
+    if args.ranks.is_none() {
         return Ok(None);
-    };
-    let world_size = world_size.get();
+    }
     check_world_size(world_size, config)?;
     Ok(Some(RanksSetup {
         world_size,
         gb_per_second: args.bandwidth,
     }))
+}
+
+/// Number of GPUs that may divide the frozen weights.
+fn n_node_ranks(setup: Option<RanksSetup>) -> usize {
+    setup.map_or(1, RanksSetup::n_node_ranks)
 }
 
 /// Plans a run that trains only a retriever.
@@ -223,9 +239,12 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
     }
     let model = BaseModel::open_shape(path)?;
     let is_quantised = ModelFiles::describes_nf4(path)?;
-    let outline = plan::outline(&config, &model, is_quantised)?;
+    let outline = plan::outline(&config, &model, is_quantised, n_node_ranks(setup))?;
     let n_trained = outline.needs.n_trained;
-    let ranks = setup.map(|setup| RanksPlan::offline(&config, n_trained, setup));
+    let ranks = setup.map(|setup| {
+        RanksPlan::offline(&config, n_trained, setup)
+            .with_gathers(outline.needs.gathered_bytes, setup)
+    });
     let operations = outline.step_operations;
     let time = StepTime::offline(&config, operations, args.tflops, ranks.as_ref());
     let refusals = refusals_of_shape(&config, path)?;
@@ -243,7 +262,7 @@ fn offline(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), Error> {
         rows.ranks(ranks);
     }
     if let Some(time) = &time {
-        rows.step_time(time, outline.steps);
+        rows.step_time(time, outline.steps, ranks.as_ref());
     }
     rows.print(&config, resume_step)?;
     // The planned GPU may be in another machine, so its memory is unknown.

@@ -70,17 +70,19 @@ pub(super) fn kept_blocks_text(config: &Config, n_kept: usize, all: usize) -> St
     }
 }
 
-/// Summary of a language-model run.
+/// Summary of a language-model run, whose frozen weights `n_node_ranks` GPUs may divide.
 pub(super) fn model_lines(
     config: &Config,
     preparation: &Preparation,
     device: &Device,
+    n_node_ranks: usize,
 ) -> Result<String, Error> {
     let configured = config.language_model()?.compute_dtype;
     let compute_dtype = settings::compute_dtype(configured, device)?;
-    let kept_blocks = preparation
-        .training
-        .kept_blocks(config, compute_dtype, device)?;
+    let kept_blocks =
+        preparation
+            .training
+            .kept_blocks(config, compute_dtype, device, n_node_ranks)?;
     let longest = preparation.training.examples.longest();
     let n_blocks = preparation.training.base.config.num_hidden_layers;
     let n_kept_longest = kept_blocks.count(longest.max(1));

@@ -18,10 +18,11 @@ use crate::commands::run_summary::{model_lines, retriever_line, unusual_lines};
 use crate::config::{ArgumentMask, Config, MetricExpression};
 use crate::device;
 use crate::error::Error;
+use crate::models::load::FrozenWeights;
 use crate::out_of_memory::{
     GENERATION_SETTINGS, RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory,
 };
-use crate::plan::{self, GENERATION, size};
+use crate::plan::{self, GENERATION, RanksSetup, size};
 use crate::recipes::data_plane::DataPlane;
 use crate::recipes::preparation::{Preparation, prepare_run};
 use crate::recipes::ranks::{Working, divides_retriever};
@@ -108,7 +109,7 @@ fn train_retriever(
     for line in warning.into_iter().chain(unusual_lines(config)) {
         say(&line)?;
     }
-    let data_plane = open_data_plane(config, device, ranks)?;
+    let data_plane = open_data_plane(config, device, FrozenWeights::Resident, ranks)?;
     catch_out_of_memory(RETRIEVER_SETTINGS, || {
         retriever::train(
             config,
@@ -126,9 +127,10 @@ fn train_retriever(
 fn open_data_plane(
     config: &Config,
     device: &Device,
+    frozen_weights: FrozenWeights,
     ranks: &mut Ranks,
 ) -> Result<DataPlane, Error> {
-    let data_plane = DataPlane::open(ranks, device, config.device)?;
+    let data_plane = DataPlane::open(ranks, device, config.device, frozen_weights)?;
     if let Some(description) = data_plane.description() {
         say(description)?;
     }
@@ -239,7 +241,12 @@ fn train_model(
         report.n_trained_tokens,
         count_noun(preparation.training.total_steps as usize, "step")
     ))?;
-    say(&model_lines(config, &preparation, device)?)?;
+    let setup = RanksSetup {
+        world_size: ranks.world_size(),
+        gb_per_second: None,
+    };
+    let n_node_ranks = setup.n_node_ranks();
+    say(&model_lines(config, &preparation, device, n_node_ranks)?)?;
     if config.mask.arguments != ArgumentMask::None {
         let n = report.n_masked_values;
         say(&format!(
@@ -260,7 +267,9 @@ fn train_model(
     for line in warnings.chain(unusual_lines(config)) {
         say(&line)?;
     }
-    let data_plane = open_data_plane(config, device, ranks)?;
+    let frozen_weights = preparation.training.base.frozen_weights;
+    let data_plane = open_data_plane(config, device, frozen_weights, ranks)?;
+    let n_node_ranks = data_plane.n_node_ranks();
     catch_out_of_memory(TRAINING_SETTINGS, || {
         train(
             config,
@@ -271,7 +280,7 @@ fn train_model(
             (ranks, data_plane),
         )
     })
-    .map_err(|error| with_planned_memory(error, config, &preparation, device))
+    .map_err(|error| with_planned_memory(error, config, &preparation, (device, n_node_ranks)))
 }
 
 /// Adds the planned memory of the largest phase to an out-of-memory error.
@@ -279,12 +288,12 @@ fn with_planned_memory(
     error: Error,
     config: &Config,
     preparation: &Preparation,
-    device: &Device,
+    (device, n_node_ranks): (&Device, usize),
 ) -> Error {
     let Error::OutOfMemory(mut out_of_memory) = error else {
         return error;
     };
-    if let Ok(plan) = plan::plan(config, preparation, device) {
+    if let Ok(plan) = plan::plan(config, preparation, device, n_node_ranks) {
         // Phases are sorted, the largest first.
         if let Some(largest) = plan.needs.memory.phases.first() {
             let parts = largest.parts.iter();

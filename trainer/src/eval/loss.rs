@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy_loss;
 use tooltune_kernels::{Supervision, is_cpu};
-use tooltune_rows::batches::{BatchError, Example, Padding, collate};
+use tooltune_rows::batches::{Example, Padding, collate};
 use tooltune_rows::text::TokenizedExample;
 
 use super::served::OtherProcesses;
@@ -109,7 +109,7 @@ fn group_for_passes<'a>(
 pub(super) fn pass_losses(
     decoder: &Decoder,
     examples: &[TokenizedExample],
-) -> Result<Vec<ExampleLoss>, BatchError> {
+) -> Result<Vec<ExampleLoss>, Error> {
     let examples: Vec<Example<'_>> = examples.iter().map(Example::from).collect();
     let batch = collate(&examples, Padding::None)?;
     let supervision = Supervision::new(&batch.targets, &batch.loss_weights);
@@ -123,6 +123,7 @@ pub(super) fn pass_losses(
     let context = BatchContext::new(decoder, &batch.position_ids, &batch.cu_seqlens);
     let rows = supervision.row_numbers();
     let hidden = decoder.forward_rows(&batch.input_ids, &context, &rows);
+    decoder.check_gathers()?;
     let mut first = 0;
     let loss = |border: &[usize]| {
         let example_range = border[0]..border[1];

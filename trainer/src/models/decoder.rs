@@ -25,6 +25,7 @@ use super::config::DecoderConfig;
 use super::families::{Gate, Projections};
 use super::layers::{LayerKind, Rotation};
 use super::multipliers::QueryScaling;
+use super::node_blocks::NodeBlocks;
 use super::rotary::{Rotary, TokenFrequencies};
 use tooltune_kernels::DropoutKey;
 
@@ -43,6 +44,8 @@ pub struct Decoder {
     pub lm_head: FrozenWeight,
     /// Fully trained head and embedding.
     pub trained: TrainedMatrices,
+    /// Gathers the weights of the blocks if the GPUs of a node divide them.
+    pub node: Option<NodeBlocks>,
 }
 
 /// Head and embedding in f32, `[v, d]`, if they are trained.
@@ -560,6 +563,7 @@ impl Decoder {
 
     /// Normalized hidden states of every token, `[n, d]`, without dropout.
     pub fn forward(&self, input_ids: &[u32], context: &BatchContext) -> Tensor<2> {
+        self.begin_forward();
         let x = self.embed(input_ids);
         let x = self
             .blocks
@@ -576,6 +580,7 @@ impl Decoder {
         context: &BatchContext,
         rows: &RowIndices,
     ) -> Tensor<2> {
+        self.begin_forward();
         let mut x = self.embed(input_ids);
         let Some((last, blocks)) = self.blocks.split_last() else {
             return self.final_norm(select_rows(x, rows));
@@ -584,12 +589,6 @@ impl Decoder {
             x = block.forward(x, context, None);
         }
         self.final_norm(last.forward_rows(x, context, None, rows))
-    }
-
-    /// Whether the weights of the blocks are copied from host memory for each use.
-    pub fn streams_weights(&self) -> bool {
-        let mut stacks = self.blocks.iter().flat_map(|block| &block.stacks);
-        stacks.any(|stack| stack.weight.is_in_host_memory())
     }
 
     /// The device of the weights.

@@ -50,7 +50,7 @@ impl Route {
         let is_attention = |layer: &super::layers::LayerKind| layer.mixer == Mixer::Attention;
         // Recording needs fixed buffers. Linear attention creates new state tensors for each token,
         // and query scaling depends on positions, so neither can be recorded.
-        // Copies from host memory are not recorded either.
+        // Copies from host memory and gathers are not recorded either.
         let is_fixed = config.layers.iter().all(is_attention)
             && config.query_scaling.is_none()
             && !decoder.streams_weights();
@@ -294,6 +294,7 @@ impl Decoder {
     /// Computes the normalized hidden states of one new token per row, and adds its keys and values
     /// to the cache.
     fn decode_blocks(&self, layers: &mut [LayerCache], inputs: &StepInputs) -> Tensor<2> {
+        self.begin_forward();
         let context = &inputs.context;
         let mut x = self.embed_from_buffer(&inputs.token_ids);
         for (cache, block) in layers.iter_mut().zip(&self.blocks) {

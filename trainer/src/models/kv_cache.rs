@@ -240,6 +240,7 @@ impl Decoder {
         let n_lasts = lasts.len();
         let lasts: Tensor<1, Int> = Tensor::from_data(TensorData::new(lasts, [n_lasts]), &device);
         let places = PromptPositions::new(&borders, first_row, cache.filled);
+        self.begin_forward();
         let mut x = self.embed(&input_ids);
         for (layer, block) in self.blocks.iter().enumerate() {
             let mut attended = match (&mut cache.layers[layer], &block.linear) {

@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData, bf16};
 use thiserror::Error;
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{HostTensor, Weights};
 use tooltune_kernels::host_memory::{HostMemoryError, stream_blocks};
+use tooltune_kernels::node_memory::{NodeError, NodeGroup, ShareLoader};
 use tooltune_kernels::{
-    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear,
+    ComputeDtype, FrozenWeight, GatedDeltaNet, GatedNorm, SpanNorm, StackedLinear, WeightSource,
 };
 
 use super::config::DecoderConfig;
@@ -22,6 +23,7 @@ use super::families::{BranchNorms, HEAD_NORMS, HeadNorms};
 use super::layers::Mixer;
 use super::linear_attention::LinearShape;
 use super::nf4::Nf4Loader;
+use super::node_blocks::NodeBlocks;
 use tooltune_terminal::Counted;
 
 /// Name and shape of every tensor that a checkpoint with this config must have.
@@ -163,6 +165,9 @@ pub enum LoadError {
          (ulimit -l), or set it to \"resident\""
     )]
     HostMemory(#[from] HostMemoryError),
+    /// The GPUs of the node cannot gather the linear layers.
+    #[error("model.frozen_weights = \"node\": {0}")]
+    Node(#[from] NodeError),
 }
 
 /// Where frozen projections are.
@@ -172,6 +177,30 @@ pub enum FrozenWeights {
     Resident,
     /// In pinned host memory, which a CUDA GPU copies block by block.
     Host,
+    /// Divided among the GPUs of a node, which gather them block by block.
+    Node,
+}
+
+impl FrozenWeights {
+    /// The word for config files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Host => "host",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// Where a decoder's frozen projections are stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Placement<'a> {
+    /// In the memory of the device.
+    Resident,
+    /// In pinned host memory.
+    Host,
+    /// Divided among these GPUs.
+    Node(&'a NodeGroup),
 }
 
 /// How frozen projections are stored.
@@ -226,7 +255,7 @@ pub struct LoadOptions<'a> {
     /// How projections are stored. Embedding, head and norms do not depend on it.
     pub projections: Projections<'a>,
     /// Where frozen projections are.
-    pub frozen_weights: FrozenWeights,
+    pub placement: Placement<'a>,
 }
 
 /// Checks all tensors of a decoder, then loads them onto `device`.
@@ -235,7 +264,8 @@ pub struct LoadOptions<'a> {
 ///
 /// Tensors are missing, extra or of the wrong shape (all listed in one error), or a file cannot be
 /// read. With [`Projections::Nf4`], also if a projection has a value that is NaN or infinite. With
-/// [`FrozenWeights::Host`], also if the projections do not fit in host memory.
+/// [`Placement::Host`], also if the projections do not fit in host memory; with
+/// [`Placement::Node`], also if the GPUs cannot gather them.
 pub fn load_decoder(
     config: &DecoderConfig,
     weights: &Weights,
@@ -245,7 +275,7 @@ pub fn load_decoder(
     let LoadOptions {
         compute_dtype,
         projections,
-        frozen_weights,
+        placement,
     } = options;
     weights.check(&expected_tensors(config))?;
     let reader = Reader {
@@ -258,7 +288,7 @@ pub fn load_decoder(
             Projections::AsIs | Projections::Nf4 => None,
         },
         nf4: match projections {
-            Projections::Nf4 => Some(Nf4Loader::new(weights, compute_dtype, device)),
+            Projections::Nf4 => Some(Nf4Loader::new(weights, compute_dtype)),
             Projections::AsIs | Projections::Changed(_) => None,
         },
     };
@@ -269,21 +299,36 @@ pub fn load_decoder(
     } else {
         reader.table("lm_head.weight")?
     };
+    let mut shares = match placement {
+        Placement::Node(group) => Some(ShareLoader::new(group)),
+        Placement::Resident | Placement::Host => None,
+    };
     let blocks = (0..config.num_hidden_layers)
         .map(|layer| {
             progress.advance(layer);
-            let mut block = reader.block(layer)?;
-            if frozen_weights == FrozenWeights::Host {
-                for stack in &mut block.stacks {
-                    stack.weight = stack.weight.clone().into_host_memory()?;
-                }
-            }
-            Ok(block)
+            let sources = (0..N_STACKS).map(|stack| reader.source(layer, stack));
+            let weights = match &mut shares {
+                Some(shares) => shares.add_block(sources.collect::<Result<_, _>>()?)?,
+                None => sources
+                    .map(|source| {
+                        let weight = source?.load(device)?;
+                        Ok(match placement {
+                            Placement::Host => weight.into_host_memory()?,
+                            Placement::Resident | Placement::Node(_) => weight,
+                        })
+                    })
+                    .collect::<Result<_, LoadError>>()?,
+            };
+            Ok(reader.block(layer, weights)?)
         })
         .collect::<Result<Vec<_>, LoadError>>()?;
-    if frozen_weights == FrozenWeights::Host {
+    if matches!(placement, Placement::Host) {
         let stacks = blocks.iter().map(|block: &Block| block.stacks.iter());
         stream_blocks(stacks.map(|stacks| stacks.map(|stack| &stack.weight).collect()));
+    }
+    let node = shares.map(|shares| NodeBlocks::new(shares.finish()));
+    if let Some(node) = &node {
+        node.warm_up()?;
     }
     if let Some(nf4) = &reader.nf4 {
         nf4.warn_of_mixed_stacks();
@@ -296,8 +341,15 @@ pub fn load_decoder(
         norm: reader.norm("model.norm")?.div_scalar(config.logits_scaling),
         lm_head,
         trained: TrainedMatrices::default(),
+        node,
     })
 }
+
+/// Stacks of a block.
+const N_STACKS: usize = 4;
+
+/// A weight of the checkpoint.
+type Source<'a> = WeightSource<'a, CheckpointError>;
 
 struct Reader<'a> {
     config: &'a DecoderConfig,
@@ -310,7 +362,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn block(&self, layer: usize) -> Result<Block, CheckpointError> {
+    /// A block with the weights of its stacks.
+    fn block(&self, layer: usize, weights: Vec<FrozenWeight>) -> Result<Block, CheckpointError> {
         let prefix = format!("model.layers.{layer}");
         let family = self.config.family;
         let norm = |module: Option<&str>| {
@@ -331,7 +384,9 @@ impl Reader<'_> {
             Some(_) => None,
             None => self.head_norm(&prefix)?,
         };
-        let [qkv, output, gate_up, down] = [0, 1, 2, 3].map(|stack| self.stack(layer, stack));
+        let stacks = weights.into_iter().enumerate();
+        let stacks = stacks.map(|(stack, weight)| self.stack(layer, stack, weight));
+        let stacks = stacks.collect::<Result<Vec<_>, CheckpointError>>()?;
         Ok(Block {
             attention_norms: norms(family.norms.attention)?,
             feed_forward_norms: norms(family.norms.feed_forward)?,
@@ -339,7 +394,7 @@ impl Reader<'_> {
             linear,
             projections: self.config.projections(layer),
             kind: self.config.layers[layer],
-            stacks: [qkv?, output?, gate_up?, down?],
+            stacks: stacks.try_into().expect("one weight for each stack"),
             unread: false,
         })
     }
@@ -399,33 +454,49 @@ impl Reader<'_> {
         }))
     }
 
-    /// Loads projections that share an input, stacked by rows.
-    fn stack(&self, layer: usize, number: usize) -> Result<StackedLinear, CheckpointError> {
+    /// Modules of a stack, and their numbers of input and output features.
+    fn modules(&self, layer: usize, stack: usize) -> (Vec<String>, usize, Vec<usize>) {
         let projections = self.config.projections(layer);
-        let stack = projections.stacks[number].clone();
-        let (in_features, _) = projection_features(self.config, layer, stack.start);
-        let features = |i: usize| projection_features(self.config, layer, i).1;
-        let widths = stack.clone().map(features);
-        let out_features: Vec<usize> = widths.collect();
-        let outputs = out_features.iter().sum();
-        let module = |index: usize| format!("model.layers.{layer}.{}", projections.paths[index]);
-        let bias = match has_bias(self.config, layer, number) {
-            true => Some(self.bias(stack.clone().map(module))?),
-            false => None,
-        };
-        let names: Vec<String> = stack.map(|i| format!("{}.weight", module(i))).collect();
-        let shape = [outputs, in_features];
+        let range = projections.stacks[stack].clone();
+        let features = |i: usize| projection_features(self.config, layer, i);
+        let module = |i: usize| format!("model.layers.{layer}.{}", projections.paths[i]);
+        let outputs = range.clone().map(|i| features(i).1).collect();
+        let (inputs, _) = features(range.start);
+        (range.map(module).collect(), inputs, outputs)
+    }
+
+    /// The weight of projections that share an input, stacked by rows.
+    fn source(&self, layer: usize, stack: usize) -> Result<Source<'_>, CheckpointError> {
+        let (modules, inputs, outputs) = self.modules(layer, stack);
+        let names = modules.iter().map(|module| format!("{module}.weight"));
+        let names: Vec<String> = names.collect();
+        let shape = [outputs.iter().sum(), inputs];
         let quantised = match &self.nf4 {
-            Some(nf4) => nf4.load(&names, shape)?,
+            Some(nf4) => nf4.read(&names, shape)?,
             None => None,
         };
+        match quantised {
+            Some(source) => Ok(source),
+            None => self.matrix(&names, shape, self.change),
+        }
+    }
+
+    /// Projections that share an input, with their weight.
+    fn stack(
+        &self,
+        layer: usize,
+        stack: usize,
+        weight: FrozenWeight,
+    ) -> Result<StackedLinear, CheckpointError> {
+        let (modules, _, outputs) = self.modules(layer, stack);
+        let bias = match has_bias(self.config, layer, stack) {
+            true => Some(self.bias(modules.into_iter())?),
+            false => None,
+        };
         Ok(StackedLinear {
-            weight: match quantised {
-                Some(weight) => weight,
-                None => self.matrix(&names, shape, self.change)?,
-            },
+            weight,
             bias,
-            out_features: out_features.into(),
+            out_features: outputs.into(),
             adapter: None,
         })
     }
@@ -446,23 +517,23 @@ impl Reader<'_> {
     /// Loads an embedding or a head, `[v, d]`.
     fn table(&self, name: &str) -> Result<FrozenWeight, CheckpointError> {
         let shape = [self.config.vocab_size, self.config.hidden_size];
-        self.matrix(&[name.to_owned()], shape, None)
+        self.matrix(&[name.to_owned()], shape, None)?
+            .load(self.device)
     }
 
-    /// Loads weights that share an input, stacked by rows.
+    /// Weights that share an input, stacked by rows. Plain files are read when they are loaded.
     fn matrix(
         &self,
         names: &[String],
         shape: [usize; 2],
         change: Option<&Change<'_>>,
-    ) -> Result<FrozenWeight, CheckpointError> {
+    ) -> Result<Source<'_>, CheckpointError> {
         if self.compute_dtype == ComputeDtype::Bf16
             && change.is_none()
             && let Some(plain) = self.weights.plain(names)?
         {
-            return FrozenWeight::from_fill(shape, self.device, |start, values| {
-                plain.read_bf16(start, values)
-            });
+            let fill = move |start: usize, values: &mut [bf16]| plain.read_bf16(start, values);
+            return Ok(WeightSource::filled(shape, fill));
         }
         let mut values = Vec::new();
         for name in names {
@@ -477,11 +548,7 @@ impl Reader<'_> {
                 values.extend(weight.values);
             }
         }
-        Ok(self.frozen(values, shape))
-    }
-
-    fn frozen(&self, values: Vec<f32>, shape: [usize; 2]) -> FrozenWeight {
-        FrozenWeight::new(values, shape, self.compute_dtype, self.device)
+        Ok(WeightSource::values(values, shape, self.compute_dtype))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod load;
 pub mod minilm;
 mod multipliers;
 mod nf4;
+pub mod node_blocks;
 pub mod rotary;
 
 pub use config::DecoderConfig;

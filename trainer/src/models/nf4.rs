@@ -6,46 +6,40 @@
 
 use std::cell::Cell;
 
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use tooltune_checkpoints::error::CheckpointError;
 use tooltune_checkpoints::weights::{FloatDtype, Nf4Absmax, Nf4Tensor, Weights, nf4_dynamic_map};
 use tooltune_kernels::frozen_weight::quantised::Nf4;
-use tooltune_kernels::{ComputeDtype, FrozenWeight};
+use tooltune_kernels::{ComputeDtype, WeightSource};
 
 /// Reads stacks of projections in NF4.
 pub(super) struct Nf4Loader<'a> {
     weights: &'a Weights,
     compute_dtype: ComputeDtype,
-    device: &'a Device,
     /// Stacks of a quantised folder in which only some projections are quantised.
     n_mixed: Cell<usize>,
 }
 
 impl<'a> Nf4Loader<'a> {
-    pub(super) fn new(
-        weights: &'a Weights,
-        compute_dtype: ComputeDtype,
-        device: &'a Device,
-    ) -> Self {
+    pub(super) fn new(weights: &'a Weights, compute_dtype: ComputeDtype) -> Self {
         Self {
             weights,
             compute_dtype,
-            device,
             n_mixed: Cell::new(0),
         }
     }
 
-    /// Loads weights that share an input, stacked by rows to `shape`. Returns `None` if the folder
+    /// Reads weights that share an input, stacked by rows to `shape`. Returns `None` if the folder
     /// is quantised, but not all of these weights.
     ///
     /// # Errors
     ///
     /// A file cannot be read, or a value is NaN or infinite.
-    pub(super) fn load(
+    pub(super) fn read<'s>(
         &self,
         names: &[String],
         shape: [usize; 2],
-    ) -> Result<Option<FrozenWeight>, CheckpointError> {
+    ) -> Result<Option<WeightSource<'s, CheckpointError>>, CheckpointError> {
         let is_quantised = self.weights.n_nf4() > 0;
         let dtype = quantised_dtype(self.compute_dtype);
         let mut parts = Vec::with_capacity(names.len());
@@ -61,8 +55,8 @@ impl<'a> Nf4Loader<'a> {
             self.n_mixed.set(self.n_mixed.get() + usize::from(is_mixed));
             return Ok(None);
         }
-        let weight = FrozenWeight::from_nf4(parts, shape, self.compute_dtype, self.device);
-        weight
+        let source = WeightSource::nf4(parts, shape, self.compute_dtype);
+        source
             .map(Some)
             .map_err(|error| self.damaged(&names.join(", "), error.to_string()))
     }

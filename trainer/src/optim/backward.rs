@@ -18,6 +18,7 @@ use tooltune_kernels::linear_cross_entropy::distilled::distilled_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::linear_cross_entropy;
 use tooltune_kernels::linear_cross_entropy::trained::trained_cross_entropy;
 use tooltune_kernels::lora_linear::FlatGradient;
+use tooltune_kernels::node_memory::Pass;
 use tooltune_kernels::{Distillation, RowIndices, Supervision, operation};
 use tooltune_rows::batches::MicroBatch;
 
@@ -165,9 +166,12 @@ pub fn backward_watched(
         let hidden = teacher.forward_rows(&batch.input_ids, &context, &rows);
         Teacher { how, hidden }
     });
-    let first_adapted = slots
-        .first()
-        .map_or(decoder.blocks.len(), |slot| slot.layer);
+    let first_adapted = first_trained(decoder, slots);
+    if let Some(node) = &decoder.node {
+        node.begin(Pass::Training {
+            first_trained: first_adapted,
+        });
+    }
     let pass = BlockwisePass {
         decoder,
         context: &context,
@@ -175,10 +179,7 @@ pub fn backward_watched(
         noise: options
             .noise
             .map(|noise| (noise, batch.cu_seqlens.as_slice())),
-        first_adapted: match decoder.trained.embed_tokens {
-            Some(_) => 0,
-            None => first_adapted,
-        },
+        first_adapted,
         rows,
         slots,
         gradient: FlatGradient::new(slots.iter().map(AdapterSlot::n_values).sum()),
@@ -231,6 +232,27 @@ pub fn backward_watched(
             Err(all) => Tensor::cat(all, 0),
         },
     }))
+}
+
+/// The first block with trained values, or whose input gradient is needed.
+fn first_trained(decoder: &Decoder, slots: &[AdapterSlot]) -> usize {
+    match (&decoder.trained.embed_tokens, slots.first()) {
+        (Some(_), _) => 0,
+        (None, Some(slot)) => slot.layer,
+        (None, None) => decoder.blocks.len(),
+    }
+}
+
+/// Takes part in the gathers of a micro-batch that only other ranks of the node compute. `distills`
+/// says whether they also compute a teacher.
+pub(crate) fn skip(decoder: &Decoder, slots: &[AdapterSlot], distills: bool) {
+    if let Some(node) = &decoder.node {
+        if distills {
+            node.skip(Pass::Forward);
+        }
+        let first_trained = first_trained(decoder, slots);
+        node.skip(Pass::Training { first_trained });
+    }
 }
 
 /// The number of states of a pass.

@@ -343,7 +343,7 @@ fn block_bytes(input: &MemoryInput, n_tokens: usize, widths: &BlockWidths) -> f6
 fn weight_bytes(input: &MemoryInput) -> f64 {
     let stored = (input.compute_dtype, input.quantization);
     let all = base_weight_bytes(input.model, stored, input.trains_head());
-    all - input.kept_blocks.weights_on_host()
+    all - input.kept_blocks.weights_elsewhere()
 }
 
 /// Bytes of the base weights. Packed weights are stored once, but a frozen head is stored twice,

@@ -59,6 +59,8 @@ pub struct Needs {
     pub n_trained: usize,
     /// How frozen projections are stored.
     pub quantization: Quantization,
+    /// Bytes that the GPUs of a node gather for a micro-batch; 0 if each has all weights.
+    pub gathered_bytes: f64,
     /// Predicted memory.
     pub memory: MemoryPlan,
     /// Predicted peak of a step without evaluations and saves, to compare with a probe.
@@ -123,6 +125,7 @@ impl Needs {
             n_weights: input.model.n_parameters(),
             n_trained: input.n_adapter,
             quantization: input.quantization,
+            gathered_bytes: input.kept_blocks.gathered_bytes(),
             memory: memory_plan(input),
             step_bytes: step_bytes(input),
             checkpoint_bytes,
@@ -131,13 +134,18 @@ impl Needs {
     }
 }
 
-/// Predicts the needs of a prepared run.
+/// Predicts the needs of a prepared run. `n_node_ranks` GPUs may divide the frozen weights.
 ///
 /// # Errors
 ///
 /// The template refuses an evaluation row, an encoder cannot be read, or the adapter settings match
 /// no module.
-pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Result<Plan, Error> {
+pub fn plan(
+    config: &Config,
+    preparation: &Preparation,
+    device: &Device,
+    n_node_ranks: usize,
+) -> Result<Plan, Error> {
     let model = &preparation.training.base.config;
     let n_adapter = preparation.training.lora.n_parameters(model)?;
     let n_whole = preparation.training.lora.n_whole(model)?;
@@ -153,9 +161,10 @@ pub fn plan(config: &Config, preparation: &Preparation, device: &Device) -> Resu
         }
         _ => None,
     };
-    let kept_blocks = preparation
-        .training
-        .kept_blocks(config, compute_dtype, device)?;
+    let kept_blocks =
+        preparation
+            .training
+            .kept_blocks(config, compute_dtype, device, n_node_ranks)?;
     let largest = training.largest.iter().map(|shape| shape.n_tokens).max();
     let n_kept = kept_blocks.count(largest.unwrap_or(1));
     let needs = Needs::for_language_model(&MemoryInput {

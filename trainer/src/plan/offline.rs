@@ -77,6 +77,7 @@ pub struct RetrieverOutline {
 }
 
 /// Predicts the needs of a run. `is_quantised` means that bitsandbytes quantised the model's folder.
+/// `n_node_ranks` GPUs may divide the frozen weights.
 ///
 /// # Errors
 ///
@@ -85,6 +86,7 @@ pub fn outline(
     config: &Config,
     model: &DecoderConfig,
     is_quantised: bool,
+    n_node_ranks: usize,
 ) -> Result<Outline, Error> {
     let n_adapter = config.lora.n_parameters(model)?;
     let batch_size = config.train.per_device_train_batch_size;
@@ -109,6 +111,7 @@ pub fn outline(
         compute_dtype,
         quantization,
         frozen_weights: settings::frozen_weights(config),
+        n_node_ranks,
         dora_activations: DoraActivations::from_lora(&config.lora),
     };
     let kept_blocks = kept_blocks(config.device, shape, &cpu);

@@ -57,7 +57,7 @@ pub fn probe(
     let input = StepInput::new(StepBatch {
         micro_batches: vec![batch],
     });
-    let contribution = learner.contribute(&input, 1, &[0], &mut |_| true)?;
+    let contribution = learner.contribute(&input, 1, (&[0], 1), &mut |_| true)?;
     let Contribution { losses, gradient } = contribution.expect("the watch stops nothing");
     let loss = losses[&0] / input.batch.sum_loss_weights();
     let gradient = gradient.finish::<Error>(&learner.adapters.flat, None)?;

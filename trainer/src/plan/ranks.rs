@@ -20,6 +20,13 @@ const LOW_SHARE: f64 = 0.9;
 /// all-gather of f32 sums. A ring sends `(n - 1) / n` of each.
 const NCCL_BYTES: f64 = 8.0 + 4.0;
 
+/// Assumed number of GPUs in a node if there are more ranks.
+const GPUS_PER_NODE: usize = 8;
+
+/// Smallest share of a micro-batch's computation that is its forward pass: a third if all blocks are
+/// recomputed, because frozen weights have no gradients.
+const FORWARD_SHARE: f64 = 1.0 / 3.0;
+
 /// Bytes per trained value between rank 0 and each other rank by TCP: integers in both directions.
 const TCP_BYTES: f64 = 8.0 + 8.0;
 
@@ -46,6 +53,8 @@ pub struct StepTime {
     pub is_rate_assumed: bool,
     /// Seconds per step, including the communication of ranks.
     pub seconds: f64,
+    /// Part of `seconds` in which ranks wait for weights of other GPUs.
+    pub gather_seconds: f64,
 }
 
 impl StepTime {
@@ -64,11 +73,21 @@ impl StepTime {
         let rate = tflops.or(assumed)?;
         let tflop = operations / 1e12;
         let alone = tflop / rate;
+        let n_parts = config.train.gradient_accumulation_steps.max(1);
+        let gather_seconds = ranks.map_or(0.0, |ranks| {
+            let rounds = n_parts.div_ceil(ranks.world_size.max(1)) as f64;
+            let gathers = ranks.gathers.as_ref();
+            rounds
+                * gathers.map_or(0.0, |gathers| {
+                    gathers.exposed_seconds(alone / n_parts as f64)
+                })
+        });
         Some(Self {
+            gather_seconds,
             tflop,
             tflops: rate,
             is_rate_assumed: tflops.is_none(),
-            seconds: ranks.map_or(alone, |ranks| ranks.training_seconds(alone, 1)),
+            seconds: gather_seconds + ranks.map_or(alone, |ranks| ranks.training_seconds(alone, 1)),
         })
     }
 }
@@ -90,6 +109,32 @@ pub struct RanksSetup {
     pub world_size: usize,
     /// GB/s between ranks; `None` assumes a value.
     pub gb_per_second: Option<f64>,
+}
+
+impl RanksSetup {
+    /// Number of GPUs that may divide the frozen weights.
+    pub fn n_node_ranks(self) -> usize {
+        self.world_size.min(GPUS_PER_NODE)
+    }
+}
+
+/// Predicted gathers of frozen weights that the GPUs of a node divide.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gathers {
+    /// Bytes that each GPU receives for a micro-batch.
+    pub bytes_per_micro_batch: f64,
+    /// Seconds that this takes.
+    pub seconds_per_micro_batch: f64,
+}
+
+impl Gathers {
+    /// Seconds of the gathers that a micro-batch of `seconds` seconds does not hide. Half of the
+    /// gathers run during the forward pass.
+    fn exposed_seconds(&self, seconds: f64) -> f64 {
+        let half = self.seconds_per_micro_batch / 2.0;
+        let exposed = |share: f64| (half - share * seconds).max(0.0);
+        exposed(FORWARD_SHARE) + exposed(1.0 - FORWARD_SHARE)
+    }
 }
 
 /// Predicted waiting and communication of ranks.
@@ -114,6 +159,8 @@ pub struct RanksPlan {
     pub is_rate_assumed: bool,
     /// Seconds of communication per step.
     pub seconds_per_step: f64,
+    /// Gathers of the frozen weights, if GPUs divide them.
+    pub gathers: Option<Gathers>,
 }
 
 impl RanksPlan {
@@ -171,6 +218,22 @@ impl RanksPlan {
             gb_per_second,
             is_rate_assumed: setup.gb_per_second.is_none(),
             seconds_per_step: bytes_per_step / (gb_per_second * 1e9),
+            gathers: None,
+        }
+    }
+
+    /// Adds the gathers of `bytes` bytes for each micro-batch; none if `bytes` is 0.
+    #[must_use]
+    pub fn with_gathers(self, bytes: f64, setup: RanksSetup) -> Self {
+        let n = setup.n_node_ranks() as f64;
+        let received = bytes * (n - 1.0) / n;
+        let gathers = Gathers {
+            bytes_per_micro_batch: received,
+            seconds_per_micro_batch: received / (self.gb_per_second * 1e9),
+        };
+        Self {
+            gathers: (bytes > 0.0).then_some(gathers),
+            ..self
         }
     }
 
@@ -278,6 +341,38 @@ mod tests {
         assert!((with_ranks - 2.0).abs() < 1e-9, "{with_ranks}");
         let cpu = self::config("cpu", 8);
         assert_eq!(StepTime::offline(&cpu, 1e12, None, None), None);
+    }
+
+    #[test]
+    fn gathers_take_time_only_if_the_computation_is_shorter() {
+        let setup = RanksSetup {
+            world_size: 8,
+            gb_per_second: Some(350.0),
+        };
+        let config = config("cuda", 16);
+        let time = |bytes: f64, tflops| {
+            let ranks = RanksPlan::offline(&config, 0, setup).with_gathers(bytes, setup);
+            let time = StepTime::offline(&config, 16e12, Some(tflops), Some(&ranks)).unwrap();
+            (ranks.gathers, time)
+        };
+        assert_eq!(time(0.0, 1.0).0, None);
+        // Each GPU receives seven eighths of 400 GB in a second, two times per step.
+        let (gathers, hidden) = time(400e9, 0.5);
+        assert_eq!(
+            gathers.map(|gathers| gathers.bytes_per_micro_batch),
+            Some(350e9)
+        );
+        // A forward pass of two thirds of a second is longer than half of the gathers.
+        assert_eq!((hidden.gather_seconds, hidden.seconds), (0.0, 4.0));
+        let (_, short) = time(400e9, 1.0);
+        let expected = 2.0 * (0.5 - 1.0 / 3.0);
+        assert!((short.gather_seconds - expected).abs() < 1e-9, "{short:?}");
+        assert!((short.seconds - 2.0 - expected).abs() < 1e-9, "{short:?}");
+        let more = RanksSetup {
+            world_size: 64,
+            ..setup
+        };
+        assert_eq!(more.n_node_ranks(), 8);
     }
 
     #[test]

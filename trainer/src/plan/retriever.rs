@@ -100,6 +100,7 @@ impl RetrieverPlan {
             n_weights: 0,
             n_trained: self.parameters,
             quantization: Quantization::None,
+            gathered_bytes: 0.0,
             step_bytes: steps.map(|phase| phase.bytes).max().unwrap_or(0),
             memory,
             checkpoint_bytes: self.checkpoint_bytes,

@@ -3,6 +3,12 @@
 //! NCCL is used if all ranks can use it. A collective has no time limit and cannot be stopped, so
 //! none begins before all ranks have computed their gradients and decided to continue; a rank that is
 //! lost later is found by its connection, and the others end themselves.
+//!
+//! If the ranks of a node divide the frozen weights, they have a second communicator for the gathers.
+//! Collectives of the two never run at the same time, because NCCL may hang then.
+
+#[cfg(any(test, feature = "cuda"))]
+use std::collections::BTreeMap;
 
 use std::time::Duration;
 
@@ -10,10 +16,12 @@ use burn::tensor::{Device, Tensor};
 use tooltune_kernels::gradient_sum::GradientSum;
 #[cfg(feature = "cuda")]
 use tooltune_kernels::nccl::Communicator;
+use tooltune_kernels::node_memory::NodeGroup;
 use tooltune_ranks::Ranks;
 
 use crate::config;
 use crate::error::Error;
+use crate::models::load::FrozenWeights;
 
 /// How gradients are added.
 #[derive(Debug, Default)]
@@ -22,6 +30,8 @@ pub struct DataPlane {
     communicator: Option<Communicator>,
     #[cfg(feature = "cuda")]
     waiting: by_nccl::Waiting,
+    /// The GPUs that divide the frozen weights, and their ranks.
+    node: Option<(NodeGroup, Vec<usize>)>,
     description: Option<String>,
 }
 
@@ -29,6 +39,26 @@ impl DataPlane {
     /// How the ranks of GPUs add their gradients; `None` for a process that runs alone and for CPUs.
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
+    }
+
+    /// The GPUs that divide the frozen weights.
+    pub(super) fn node(&self) -> Option<&NodeGroup> {
+        self.node.as_ref().map(|(group, _)| group)
+    }
+
+    /// Number of GPUs that divide the frozen weights, if GPUs do.
+    pub fn n_node_ranks(&self) -> usize {
+        self.node.as_ref().map_or(1, |(_, ranks)| ranks.len())
+    }
+
+    /// Number of micro-batches for which this rank computes or gathers weights, if `shares` has the
+    /// micro-batches of each rank.
+    pub(super) fn n_rounds(&self, shares: &[Vec<usize>], rank: usize) -> usize {
+        match &self.node {
+            Some((_, ranks)) => ranks.iter().map(|&rank| shares[rank].len()).max(),
+            None => shares.get(rank).map(Vec::len),
+        }
+        .unwrap_or(0)
     }
 }
 
@@ -39,7 +69,12 @@ impl DataPlane {
     /// # Errors
     ///
     /// None in this build.
-    pub fn open(_: &mut Ranks, _: &Device, _: config::Device) -> Result<Self, Error> {
+    pub fn open(
+        _: &mut Ranks,
+        _: &Device,
+        _: config::Device,
+        _: FrozenWeights,
+    ) -> Result<Self, Error> {
         Ok(Self::default())
     }
 
@@ -119,9 +154,32 @@ fn add_on_hosts(sum: GradientSum, like: &Tensor<1>, ranks: &mut Ranks) -> Result
     sum.finish::<Error>(like, Some(&mut add_all))
 }
 
+/// The ranks of each host, which must be equally many and at least two.
+#[cfg(any(test, feature = "cuda"))]
+fn ranks_of_nodes(hosts: &[String]) -> Result<Vec<Vec<usize>>, String> {
+    let mut nodes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (rank, host) in hosts.iter().enumerate() {
+        nodes.entry(host).or_default().push(rank);
+    }
+    let count = |host: &str| nodes.get(host).map_or(0, Vec::len);
+    let first = hosts.first().map_or("", String::as_str);
+    if let Some(host) = hosts.iter().find(|host| count(host) != count(first)) {
+        return Err(format!(
+            "{first} has {} ranks and {host} has {}; start the same number on each host",
+            count(first),
+            count(host)
+        ));
+    }
+    if count(first) < 2 {
+        return Err(format!(
+            "{first} has one rank; start at least two on each host"
+        ));
+    }
+    Ok(nodes.into_values().collect())
+}
+
 #[cfg(feature = "cuda")]
 mod by_nccl {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
@@ -147,15 +205,29 @@ mod by_nccl {
 
     /// Whether a thread of this process waits for the GPUs of other ranks.
     #[derive(Debug, Clone, Default)]
-    pub(super) struct Waiting(Arc<AtomicBool>);
+    pub(super) struct Waiting {
+        now: Arc<AtomicBool>,
+        /// Gathers may be in the queue of the GPU at any time.
+        always: Arc<AtomicBool>,
+    }
 
     impl Waiting {
         /// Runs `work`, which waits.
         fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-            self.0.store(true, Ordering::SeqCst);
+            self.now.store(true, Ordering::SeqCst);
             let result = work();
-            self.0.store(false, Ordering::SeqCst);
+            self.now.store(false, Ordering::SeqCst);
             result
+        }
+
+        fn set_always(&self, always: bool) {
+            self.always.store(always, Ordering::SeqCst);
+        }
+
+        fn is_waiting(&self) -> bool {
+            [&self.now, &self.always]
+                .into_iter()
+                .any(|flag| flag.load(Ordering::SeqCst))
         }
 
         /// Ends this process when a thread has waited too long for the GPU of a rank that was lost:
@@ -165,7 +237,7 @@ mod by_nccl {
             let mut since = Instant::now();
             while since.elapsed() < BLOCKED {
                 std::thread::sleep(Duration::from_millis(100));
-                if !self.0.load(Ordering::SeqCst) {
+                if !self.is_waiting() {
                     since = Instant::now();
                 }
             }
@@ -190,9 +262,16 @@ mod by_nccl {
     #[derive(Debug, Serialize, Deserialize)]
     enum Decision {
         /// NCCL of this version connects the group with this name.
-        Nccl { version: i32, id: Vec<u8> },
+        Nccl {
+            version: i32,
+            id: Vec<u8>,
+            /// The ranks of each node, which divide the frozen weights, and the name of their group.
+            nodes: Vec<(Vec<usize>, Vec<u8>)>,
+        },
         /// The hosts add, for this reason.
         Hosts(String),
+        /// The ranks cannot divide the frozen weights.
+        CannotDivide(String),
     }
 
     impl DataPlane {
@@ -200,15 +279,22 @@ mod by_nccl {
         ///
         /// # Errors
         ///
-        /// A rank was lost, or NCCL cannot connect the GPUs.
+        /// A rank was lost, NCCL cannot connect the GPUs, or `frozen_weights` needs other ranks.
         pub fn open(
             ranks: &mut Ranks,
             device: &Device,
             name: config::Device,
+            frozen_weights: FrozenWeights,
         ) -> Result<Self, Error> {
             let world_size = ranks.world_size();
+            let divides = frozen_weights == FrozenWeights::Node;
             let index = match name {
                 config::Device::Cuda(index) if world_size > 1 => index,
+                config::Device::Cuda(_) if divides => {
+                    return Err(cannot_divide(
+                        "this run has one rank; start it with --ranks",
+                    ));
+                }
                 _ => return Ok(Self::default()),
             };
             let offer = Offer {
@@ -216,11 +302,15 @@ mod by_nccl {
                 gpu: gpu::pci_address(index),
             };
             let decision = match ranks.gather(&to_bytes(&offer))? {
-                Some(offers) => to_bytes(&decide(&offers, ranks.hosts())?),
+                Some(offers) => to_bytes(&decide(&offers, ranks.hosts(), divides)?),
                 None => Vec::new(),
             };
             let decision: Decision = from_bytes(&ranks.broadcast(decision)?)?;
-            let (version, id) = match decision {
+            let (version, id, nodes) = match decision {
+                Decision::CannotDivide(reason) => return Err(cannot_divide(&reason)),
+                Decision::Hosts(reason) if divides => {
+                    return Err(cannot_divide(&format!("it needs NCCL: {reason}")));
+                }
                 Decision::Hosts(reason) => {
                     return Ok(Self {
                         description: Some(format!(
@@ -229,10 +319,9 @@ mod by_nccl {
                         ..Self::default()
                     });
                 }
-                Decision::Nccl { version, id } => (version, id),
+                Decision::Nccl { version, id, nodes } => (version, id, nodes),
             };
-            let id = id.try_into().map(UniqueId);
-            let id = id.map_err(|_| unreadable())?;
+            let id = unique_id(id)?;
             ranks.pulse().phase("connecting GPUs");
             let waiting = Waiting::default();
             let status = match ranks.is_leader() {
@@ -245,13 +334,39 @@ mod by_nccl {
             let joined = waiting.during(join);
             let communicator = joined.map_err(|error| explained(error, ranks))?;
             let version = version_name(version);
+            let mut description = format!("NCCL {version} adds the gradients of {world_size} GPUs");
+            let own = nodes
+                .into_iter()
+                .find(|(members, _)| members.contains(&ranks.rank()));
+            let node = match own {
+                Some((members, id)) => {
+                    let id = unique_id(id)?;
+                    let n = members.len();
+                    let index = members.iter().position(|&rank| rank == ranks.rank());
+                    let join = || {
+                        let index = index.unwrap_or(0);
+                        NodeGroup::new(Communicator::new(device, &id, index, n)?)
+                    };
+                    let joined = waiting.during(join);
+                    waiting.set_always(true);
+                    description += &format!("; {n} GPUs of each node divide the frozen weights");
+                    Some((joined.map_err(|error| explained(error, ranks))?, members))
+                }
+                None => None,
+            };
             Ok(Self {
                 communicator: Some(communicator),
                 waiting,
-                description: Some(format!(
-                    "NCCL {version} adds the gradients of {world_size} GPUs"
-                )),
+                node,
+                description: Some(description),
             })
+        }
+
+        /// Waits for all gathers before a collective of the other communicator.
+        fn wait_for_gathers(&self) {
+            if let Some((group, _)) = &self.node {
+                group.wait_for_gathers();
+            }
         }
 
         /// An empty sum for this data plane.
@@ -312,6 +427,7 @@ mod by_nccl {
             // The last place to notice that a rank was lost: nothing stops a collective.
             ranks.check()?;
             let added = self.waiting.during(|| {
+                self.wait_for_gathers();
                 let gradient = sum.finish_on_gpus(like, communicator)?;
                 wait_for(&gradient);
                 Ok(gradient)
@@ -339,6 +455,7 @@ mod by_nccl {
             ranks.agree(&BTreeMap::from([(name, n_values.to_string())]))?;
             ranks.pulse().phase("first sum by NCCL");
             let shared = self.waiting.during(|| {
+                self.wait_for_gathers();
                 communicator.warm_up(n_values)?;
                 let shared = communicator.broadcast(vectors.map(Tensor::clone))?;
                 wait_for(&shared[0]);
@@ -389,16 +506,30 @@ mod by_nccl {
         ///
         /// NCCL fails.
         pub fn close(&mut self) -> Result<(), Error> {
-            let closed = match self.communicator.take() {
-                Some(communicator) => self.waiting.during(|| communicator.close()),
-                None => Ok(()),
-            };
+            let (node, communicator) = (self.node.take(), self.communicator.take());
+            let closed = self.waiting.during(|| {
+                node.map_or(Ok(()), |(group, _)| group.close())?;
+                communicator.map_or(Ok(()), Communicator::close)
+            });
+            self.waiting.set_always(false);
             closed.map_err(|error| Error::Nccl(error.to_string()))
         }
     }
 
-    /// NCCL, if all ranks have the same version and different GPUs.
-    fn decide(offers: &[Vec<u8>], hosts: &[String]) -> Result<Decision, Error> {
+    fn unique_id(bytes: Vec<u8>) -> Result<UniqueId, Error> {
+        bytes.try_into().map(UniqueId).map_err(|_| unreadable())
+    }
+
+    fn cannot_divide(reason: &str) -> Error {
+        Error::Usage(format!(
+            "model.frozen_weights = \"node\" divides the weights among the ranks of each node, but \
+             {reason}; otherwise set it to \"host\" or \"resident\""
+        ))
+    }
+
+    /// NCCL, if all ranks have the same version and different GPUs. `divides` says whether the ranks
+    /// of a node divide the frozen weights.
+    fn decide(offers: &[Vec<u8>], hosts: &[String], divides: bool) -> Result<Decision, Error> {
         let offers = offers.iter().map(|bytes| from_bytes(bytes));
         let offers = offers.collect::<Result<Vec<Offer>, Error>>()?;
         let leader = offers.first().and_then(|offer| offer.version.clone().ok());
@@ -425,11 +556,22 @@ mod by_nccl {
                 )));
             }
         }
-        let created = UniqueId::new();
+        let nodes = match divides.then(|| ranks_of_nodes(hosts)).transpose() {
+            Ok(nodes) => nodes.unwrap_or_default(),
+            Err(reason) => return Ok(Decision::CannotDivide(reason)),
+        };
+        let named = nodes.into_iter().map(|ranks| {
+            let id = UniqueId::new()?;
+            Ok((ranks, id.0.to_vec()))
+        });
+        let created = named
+            .collect::<Result<_, NcclError>>()
+            .and_then(|nodes| Ok((UniqueId::new()?, nodes)));
         Ok(match (leader, created) {
-            (Some(version), Ok(id)) => Decision::Nccl {
+            (Some(version), Ok((id, nodes))) => Decision::Nccl {
                 version,
                 id: id.0.to_vec(),
+                nodes,
             },
             (_, Err(problem)) => Decision::Hosts(problem.to_string()),
             (None, _) => Decision::Hosts("no rank has NCCL".to_owned()),
@@ -454,5 +596,35 @@ mod by_nccl {
             std::thread::sleep(Duration::from_millis(50));
         }
         Error::Nccl(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranks_of_a_host_are_a_node() {
+        let nodes = |hosts: &[&str]| {
+            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+            ranks_of_nodes(&hosts)
+        };
+        assert_eq!(nodes(&["a", "a"]), Ok(vec![vec![0, 1]]));
+        let dealt = ["b", "a", "b", "a"];
+        assert_eq!(nodes(&dealt), Ok(vec![vec![1, 3], vec![0, 2]]));
+        let uneven = nodes(&["a", "a", "b"]).unwrap_err();
+        assert!(uneven.contains("a has 2 ranks and b has 1"), "{uneven}");
+        let alone = nodes(&["a", "b"]).unwrap_err();
+        assert!(alone.contains("a has one rank"), "{alone}");
+    }
+
+    #[test]
+    fn a_rank_takes_part_in_the_rounds_of_its_node_only() {
+        let shares = [vec![0, 3], vec![1], vec![]];
+        let plane = DataPlane::default();
+        assert_eq!(
+            [0, 1, 2].map(|rank| plane.n_rounds(&shares, rank)),
+            [2, 1, 0]
+        );
     }
 }

@@ -227,8 +227,10 @@ pub struct KeptBlocks {
     setting: GradientCheckpointing,
     /// Whether block inputs leave the GPU.
     offloads_inputs: bool,
-    /// Bytes of frozen projections that are in host memory instead of GPU memory.
-    weights_on_host: f64,
+    /// Bytes of frozen projections that are not in this GPU's memory.
+    weights_elsewhere: f64,
+    /// Bytes that the GPUs of a node gather for a micro-batch; 0 if each has all weights.
+    gathered: f64,
     n_blocks: usize,
     bytes_per_token: f64,
     /// Bytes of a kept block regardless of the number of tokens.
@@ -259,6 +261,8 @@ pub struct RunShape<'a> {
     pub quantization: Quantization,
     /// Where a GPU has them.
     pub frozen_weights: FrozenWeights,
+    /// Number of GPUs that divide them, if GPUs do.
+    pub n_node_ranks: usize,
     /// Additional activations for DoRA.
     pub dora_activations: DoraActivations,
 }
@@ -300,7 +304,7 @@ impl KeptBlocks {
         } = shape;
         let logits = LOSS_ROWS_ON_GPU as f64 * model.vocab_size as f64;
         let weights = stored_bytes(model, compute_dtype, shape.quantization);
-        let resident = weights - bytes_on_host(shape)
+        let resident = weights - bytes_elsewhere(shape)
             + GPU_ADAPTER_COPIES * F32 * shape.n_adapter as f64
             + GPU_LOGITS_COPIES * compute_bytes(compute_dtype) * logits
             + shape.dora_activations.kept_weights(model);
@@ -323,7 +327,8 @@ impl KeptBlocks {
         };
         Self {
             offloads_inputs,
-            weights_on_host: bytes_on_host(shape),
+            weights_elsewhere: bytes_elsewhere(shape),
+            gathered: gathered_bytes(shape),
             ..Self::within(budget, shape, steps)
         }
     }
@@ -332,7 +337,8 @@ impl KeptBlocks {
         Self {
             setting: shape.setting,
             offloads_inputs: false,
-            weights_on_host: 0.0,
+            weights_elsewhere: 0.0,
+            gathered: 0.0,
             n_blocks: shape.model.num_hidden_layers,
             bytes_per_token: steps
                 + KEPT
@@ -349,9 +355,16 @@ impl KeptBlocks {
         self.offloads_inputs
     }
 
-    /// Bytes of frozen projections that are in host memory instead of GPU memory.
-    pub(crate) fn weights_on_host(&self) -> f64 {
-        self.weights_on_host
+    /// Bytes of frozen projections that are not in this GPU's memory, but in host memory or on the
+    /// other GPUs of the node. Below 0 if two copies of a block need more than the others save.
+    pub(crate) fn weights_elsewhere(&self) -> f64 {
+        self.weights_elsewhere
+    }
+
+    /// Bytes of the blocks that the GPUs of a node gather for a micro-batch; 0 if each has all
+    /// weights.
+    pub(crate) fn gathered_bytes(&self) -> f64 {
+        self.gathered
     }
 
     /// Number of blocks whose activations a micro-batch of `n_tokens` tokens keeps.
@@ -376,26 +389,41 @@ pub(crate) fn stored_bytes(
     compute_dtype: ComputeDtype,
     quantization: Quantization,
 ) -> f64 {
-    let quantised = match quantization {
-        Quantization::None => 0.0,
-        Quantization::Nf4 => n_projection_values(model),
-    };
-    let plain = model.n_parameters() as f64 - quantised;
-    compute_bytes(compute_dtype) * plain + NF4_BYTES * quantised
+    let others = model.n_parameters() as f64 - n_projection_values(model);
+    compute_bytes(compute_dtype) * others + projection_bytes(model, compute_dtype, quantization)
 }
 
-/// Bytes of frozen projections that a GPU does not have, because they are in host memory.
-fn bytes_on_host(shape: RunShape) -> f64 {
-    let n_blocks = shape.model.num_hidden_layers;
-    if shape.frozen_weights == FrozenWeights::Resident || n_blocks <= BLOCKS_ON_GPU {
-        return 0.0;
-    }
-    let value = match shape.quantization {
-        Quantization::None => compute_bytes(shape.compute_dtype),
+/// Bytes of all frozen projections as they are stored.
+fn projection_bytes(model: &DecoderConfig, dtype: ComputeDtype, stored: Quantization) -> f64 {
+    let value = match stored {
+        Quantization::None => compute_bytes(dtype),
         Quantization::Nf4 => NF4_BYTES,
     };
-    let share = (n_blocks - BLOCKS_ON_GPU) as f64 / n_blocks as f64;
-    value * n_projection_values(shape.model) * share
+    value * n_projection_values(model)
+}
+
+/// Bytes of frozen projections that are not in the memory of a GPU.
+fn bytes_elsewhere(shape: RunShape) -> f64 {
+    let n_blocks = shape.model.num_hidden_layers;
+    let share = BLOCKS_ON_GPU as f64 / n_blocks.max(1) as f64;
+    let on_gpu = match shape.frozen_weights {
+        FrozenWeights::Resident => 1.0,
+        FrozenWeights::Host => share.min(1.0),
+        FrozenWeights::Node => share + 1.0 / shape.n_node_ranks.max(1) as f64,
+    };
+    (1.0 - on_gpu) * projection_bytes(shape.model, shape.compute_dtype, shape.quantization)
+}
+
+/// Bytes that the GPUs of a node gather for a micro-batch: each block for the forward pass, and all
+/// but the last two again for the backward pass.
+fn gathered_bytes(shape: RunShape) -> f64 {
+    if shape.frozen_weights != FrozenWeights::Node {
+        return 0.0;
+    }
+    let n_blocks = shape.model.num_hidden_layers;
+    let n_gathers = n_blocks + n_blocks.saturating_sub(BLOCKS_ON_GPU);
+    let all = projection_bytes(shape.model, shape.compute_dtype, shape.quantization);
+    all * n_gathers as f64 / n_blocks.max(1) as f64
 }
 
 /// Number of values of all projections.
@@ -476,7 +504,8 @@ mod tests {
         KeptBlocks {
             setting,
             offloads_inputs: false,
-            weights_on_host: 0.0,
+            weights_elsewhere: 0.0,
+            gathered: 0.0,
             n_blocks: 30,
             bytes_per_token: 20e3,
             bytes_per_block: 0.0,
@@ -520,6 +549,7 @@ mod tests {
             compute_dtype: ComputeDtype::Bf16,
             quantization: Quantization::None,
             frozen_weights: FrozenWeights::Resident,
+            n_node_ranks: 1,
             dora_activations: DoraActivations::None,
         };
         let n_kept = |gib: f64, n_tokens| {
@@ -533,14 +563,19 @@ mod tests {
         // Shorter micro-batches keep more blocks, longer ones fewer.
         assert!(n_kept(40.0, 4096) > half && half > n_kept(40.0, 12_288));
         // Weights in host memory leave room for activations on 24 GB.
-        let streamed = RunShape {
-            frozen_weights: FrozenWeights::Host,
+        let small = 22.0 * (1u64 << 30) as f64;
+        let stored = |frozen_weights| RunShape {
+            frozen_weights,
+            n_node_ranks: 8,
             ..shape
         };
-        let small = 22.0 * (1u64 << 30) as f64;
-        let streamed = KeptBlocks::on_gpu(small, streamed);
+        let streamed = KeptBlocks::on_gpu(small, stored(FrozenWeights::Host));
         assert!(streamed.count(8192) > 0);
-        assert!((13.0e9..13.2e9).contains(&streamed.weights_on_host()));
+        assert!((13.0e9..13.2e9).contains(&streamed.weights_elsewhere()));
+        // An eighth of all, and two blocks.
+        let divided = KeptBlocks::on_gpu(small, stored(FrozenWeights::Node));
+        assert!((11.2e9..11.5e9).contains(&divided.weights_elsewhere()));
+        assert!((27.0e9..27.2e9).contains(&divided.gathered_bytes()));
         let offloaded = RunShape {
             setting: GradientCheckpointing::Mode(CheckpointingMode::Offload),
             ..shape

@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::lora::Adapters;
 use crate::lora::LoraLayout as _;
 use crate::models::Decoder;
-use crate::optim::backward::Watch;
+use crate::optim::backward::{MicroBatchGradient, Watch};
 use crate::optim::{BackwardOptions, Optimizer, StepError, StepOutcome, backward};
 use crate::settings;
 
@@ -105,7 +105,8 @@ impl<'a> Learner<'a> {
             settings::compute_dtype(config.language_model()?.compute_dtype, device)?;
         let (base, lora) = (&training.base, &training.lora);
         let slots = lora.slots(&base.config)?;
-        let kept_blocks = training.kept_blocks(config, compute_dtype, device)?;
+        let kept_blocks =
+            training.kept_blocks(config, compute_dtype, device, data_plane.n_node_ranks())?;
         let plans = attention_plan_prefetch::begin(training, compute_dtype, device);
         let mut adapters = match start {
             Some(checkpoint) => {
@@ -114,7 +115,8 @@ impl<'a> Learner<'a> {
             }
             None => starting::begin(config, training, slots, device)?,
         };
-        let mut decoder = base.residual_decoder(&adapters, compute_dtype, device)?;
+        let node = data_plane.node();
+        let mut decoder = base.residual_decoder(&adapters, compute_dtype, device, node)?;
         let max_grad_norm = config.train.max_grad_norm;
         let adamw = settings::adamw(&config.train);
         let mut optimizer = Optimizer::new(adamw, max_grad_norm, &adapters.flat);
@@ -154,20 +156,20 @@ impl<'a> Learner<'a> {
 
     /// Computes the gradients of the micro-batches `own` of step number `step`, in order. Returns
     /// `None` if `watch` ended the computation. `watch` gets the finished share of the own tokens.
+    /// If the ranks of a node divide the frozen weights, all of them compute or gather `n_rounds`
+    /// micro-batches, and all of them end if one does.
     ///
     /// # Errors
     ///
-    /// As [`backward::backward`].
+    /// As [`backward::backward`], or a gather was refused.
     pub(crate) fn contribute(
         &self,
         input: &StepInput,
         step: u64,
-        own: &[usize],
+        (own, n_rounds): (&[usize], usize),
         watch: &mut Watch<'_>,
     ) -> Result<Option<Contribution>, Error> {
-        let (device, batch) = (self.decoder.device(), &input.batch);
-        let gradient_scale = 1.0 / batch.sum_loss_weights();
-        let rate = DropoutRate::new(self.config.lora.lora_dropout);
+        let batch = &input.batch;
         let n_tokens = |i: &usize| batch.micro_batches[*i].n_tokens();
         let n_own = own.iter().map(n_tokens).sum::<usize>() as f64;
         let n_parts = input.supervised().count();
@@ -178,38 +180,70 @@ impl<'a> Learner<'a> {
                 .gradient_sum(self.adapters.flat.dims()[0], n_parts),
         };
         let mut n_done = 0;
-        for &i in own {
-            if !watch(n_done as f64 / n_own) {
+        for round in 0..n_rounds {
+            let part = match own.get(round) {
+                Some(&i) => {
+                    let (n_before, n_here) = (n_done as f64, n_tokens(&i) as f64);
+                    n_done += n_tokens(&i);
+                    let mut watch_block = |done: f64| watch((n_before + done * n_here) / n_own);
+                    let part = self.differentiate(batch, (step, i), &mut watch_block);
+                    part.map(|part| part.map(|part| Some((i, part))))
+                }
+                None => {
+                    backward::skip(&self.decoder, &self.adapters.slots, self.distills());
+                    Ok(Some(None))
+                }
+            };
+            let continues = matches!(part, Ok(Some(_)));
+            let all_continue = match &self.decoder.node {
+                Some(node) => node.all_continue(continues),
+                None => Ok(continues),
+            };
+            // The error of this micro-batch explains why the others stop.
+            if let Some(Some((i, part))) = part? {
+                contribution.losses.insert(i, part.loss_sum);
+                contribution.gradient.add(part.gradient);
+            }
+            if !all_continue? {
                 return Ok(None);
             }
-            let micro_batch = &batch.micro_batches[i];
-            let options = BackwardOptions {
-                gradient_scale,
-                dropout: rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i)),
-                noise: settings::embedding_noise(&self.config.train, step, i),
-                n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
-                offloads_inputs: self.kept_blocks.offloads_inputs(),
-                chunk_rows: loss_rows(&device),
-                distillation: settings::distillation(&self.config.train),
-            };
-            let (n_before, n_here) = (n_done as f64, micro_batch.n_tokens() as f64);
-            let mut watch_block = |done: f64| watch((n_before + done * n_here) / n_own);
-            let slots = &self.adapters.slots;
-            let part = backward::backward_watched(
-                &self.decoder,
-                slots,
-                micro_batch,
-                options,
-                &mut watch_block,
-            )?;
-            let Some(part) = part else {
-                return Ok(None);
-            };
-            contribution.losses.insert(i, part.loss_sum);
-            contribution.gradient.add(part.gradient);
-            n_done += micro_batch.n_tokens();
         }
         Ok(Some(contribution))
+    }
+
+    /// Whether the model without its adapter is the teacher of each micro-batch.
+    fn distills(&self) -> bool {
+        settings::distillation(&self.config.train).is_some()
+    }
+
+    /// Loss and gradient of micro-batch `i` of step `step`; `None` if `watch` ended the computation.
+    fn differentiate(
+        &self,
+        batch: &StepBatch,
+        (step, i): (u64, usize),
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<MicroBatchGradient>, StepError> {
+        if !watch(0.0) {
+            return Ok(None);
+        }
+        let micro_batch = &batch.micro_batches[i];
+        let rate = DropoutRate::new(self.config.lora.lora_dropout);
+        let options = BackwardOptions {
+            gradient_scale: 1.0 / batch.sum_loss_weights(),
+            dropout: rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i)),
+            noise: settings::embedding_noise(&self.config.train, step, i),
+            n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),
+            offloads_inputs: self.kept_blocks.offloads_inputs(),
+            chunk_rows: loss_rows(&self.decoder.device()),
+            distillation: settings::distillation(&self.config.train),
+        };
+        backward::backward_watched(
+            &self.decoder,
+            &self.adapters.slots,
+            micro_batch,
+            options,
+            watch,
+        )
     }
 
     /// Applies the gradient of a step with the mean loss `loss`.

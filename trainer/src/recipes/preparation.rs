@@ -121,7 +121,8 @@ impl Preparation {
 
 impl Training {
     /// Decides how many blocks keep their activations, from `train.gradient_checkpointing` and the
-    /// device memory that is free before the weights are loaded.
+    /// device memory that is free before the weights are loaded. `n_node_ranks` GPUs may divide the
+    /// frozen weights.
     ///
     /// # Errors
     ///
@@ -131,6 +132,7 @@ impl Training {
         config: &Config,
         compute_dtype: ComputeDtype,
         device: &Device,
+        n_node_ranks: usize,
     ) -> Result<KeptBlocks, Error> {
         let model = &self.base.config;
         let shape = RunShape {
@@ -140,6 +142,7 @@ impl Training {
             compute_dtype,
             quantization: self.base.quantization,
             frozen_weights: self.base.frozen_weights,
+            n_node_ranks,
             dora_activations: DoraActivations::from_lora(&self.lora),
         };
         Ok(KeptBlocks::new(shape, device))

@@ -110,15 +110,16 @@ pub(super) fn compute_step(
     let documents = |i: usize| input.batch.micro_batches[i].document_lengths();
     let items = input.supervised();
     let items: Vec<(usize, u64)> = items.map(|i| (i, cost(documents(i), model))).collect();
-    let mut shares = deal(&items, ranks.world_size());
-    let own = std::mem::take(&mut shares[ranks.rank()]);
+    let shares = deal(&items, ranks.world_size());
+    let own = &shares[ranks.rank()];
+    let n_rounds = learner.data_plane.n_rounds(&shares, ranks.rank());
     let pulse = ranks.pulse();
     pulse.phase(&format!("step {step}"));
     let mut watch = |part| {
         pulse.progress();
         watch(part) && pulse.check().is_ok()
     };
-    let contribution = learner.contribute(input, step, &own, &mut watch)?;
+    let contribution = learner.contribute(input, step, (own, n_rounds), &mut watch)?;
     if let Some(contribution) = &contribution {
         learner.data_plane.wait(&contribution.gradient);
     }

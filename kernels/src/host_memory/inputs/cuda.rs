@@ -183,7 +183,7 @@ impl Drop for BlockInputs {
                 reserve.free.extend(memory);
                 reserve.engine.clone()
             });
-            finish(service, engine, last.handle);
+            finish(service, engine, vec![last.handle]);
         }
     }
 }

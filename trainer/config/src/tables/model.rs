@@ -46,10 +46,10 @@ settings! {
             "quant_bits; write quantization = \"nf4\""
         ]))]
         pub quantization: Option<Quantization>,
-        /// Where a GPU has the frozen linear layers: "resident" in its memory, or "host" in pinned
-        /// host memory. With "host", two blocks are on the GPU, and each block is copied while the
-        /// one before it is computed. Results have the same bits. Generated tokens wait for the
-        /// copies. Without effect on a CPU.
+        /// Where a GPU has the frozen linear layers: "resident" in its memory, "host" in pinned host
+        /// memory, or "node" [divided](cluster.md#divided-weights) among a node's GPUs. With
+        /// "host" and "node", each block is copied while the one before it is computed. Results have
+        /// the same bits. Generated tokens wait for the copies. Without effect on a CPU.
         #[schemars(extend("x-on-resume" = "safe"))]
         pub frozen_weights: FrozenWeights = FrozenWeights::Resident,
     }

@@ -14,8 +14,8 @@ use tooltune_hub::{RepoKind, RepoName};
 
 use super::did_you_mean;
 use super::enums::{
-    CheckpointingMode, DataFormat, EvalStrategy, GradientCheckpointing, LrSchedulerType, Packing,
-    PrincipalInit, Quantization, RetrieverData,
+    CheckpointingMode, DataFormat, EvalStrategy, FrozenWeights, GradientCheckpointing,
+    LrSchedulerType, Packing, PrincipalInit, Quantization, RetrieverData,
 };
 use super::findings::Findings;
 use super::rules::Rules;
@@ -128,6 +128,19 @@ impl Rules<'_> {
                  applies to the original weights, but a run would train with a quantised residual"
             );
             self.report(path, message, "remove one of the two");
+        }
+        let divides = model.is_some_and(|model| model.frozen_weights == FrozenWeights::Node);
+        if divides && config.lora.use_dora {
+            let path = "lora.use_dora";
+            let message = format!(
+                "`{path}` cannot be combined with `model.frozen_weights = \"node\"`: magnitudes need \
+                 the norms of whole weights, and each rank has a share"
+            );
+            self.report(
+                path,
+                message,
+                "use \"host\" or \"resident\", or remove use_dora",
+            );
         }
         let hub_id = config
             .model

@@ -16,6 +16,7 @@ use crate::device;
 use crate::doctor::{check_machine, gradient_bytes};
 use crate::error::Error;
 use crate::eval::served::{from_bytes, to_bytes};
+use crate::models::load::FrozenWeights;
 use crate::process::available_memory_bytes;
 use crate::recipes::data_plane::DataPlane;
 
@@ -154,7 +155,7 @@ fn measure_nccl(ranks: &mut Ranks, device: Device, bytes: &[usize]) -> Result<Ve
         return Ok(Vec::new());
     }
     let opened = device::open(device)?;
-    let mut data_plane = DataPlane::open(ranks, &opened, device)?;
+    let mut data_plane = DataPlane::open(ranks, &opened, device, FrozenWeights::Resident)?;
     if let Some(description) = data_plane.description().filter(|_| ranks.is_leader()) {
         print_line(description)?;
     }

@@ -204,10 +204,26 @@ impl PlanTable {
                 ranks.gb_per_second
             ),
         );
+        if let Some(gathers) = &ranks.gathers {
+            self.add(
+                "gathers",
+                format!(
+                    "{:.1} GB of weights received by each GPU per micro-batch, {:.0} ms at {} GB/s",
+                    gathers.bytes_per_micro_batch / 1e9,
+                    1e3 * gathers.seconds_per_micro_batch,
+                    ranks.gb_per_second
+                ),
+            );
+        }
     }
 
     /// Adds the predicted time of a step, and of all steps if their number is known.
-    pub(super) fn step_time(&mut self, time: &StepTime, steps: Option<u64>) {
+    pub(super) fn step_time(
+        &mut self,
+        time: &StepTime,
+        steps: Option<u64>,
+        ranks: Option<&RanksPlan>,
+    ) {
         let all = steps.map(|steps| {
             let time = duration_text(steps as f64 * time.seconds);
             format!(", {time} for {steps} steps")
@@ -216,10 +232,15 @@ impl PlanTable {
             true => ", assumed for an H100; set --tflops",
             false => "",
         };
+        let gathers = match ranks.and_then(|ranks| ranks.gathers.as_ref()) {
+            None => String::new(),
+            Some(_) if time.gather_seconds == 0.0 => "; computation hides the gathers".to_owned(),
+            Some(_) => format!("; {:.2} s of it wait for the gathers", time.gather_seconds),
+        };
         self.add(
             "time",
             format!(
-                "at most about {:.2} s per step{}: {:.1} TFLOP at {} TFLOP/s per rank{assumed}",
+                "at most about {:.2} s per step{}: {:.1} TFLOP at {} TFLOP/s per rank{assumed}{gathers}",
                 time.seconds,
                 all.unwrap_or_default(),
                 time.tflop,

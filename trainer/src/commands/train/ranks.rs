@@ -17,6 +17,7 @@ use crate::config::{self, Config, RanksConfig};
 use crate::device;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::models::load::FrozenWeights;
 use crate::out_of_memory::{RETRIEVER_SETTINGS, TRAINING_SETTINGS, catch_out_of_memory};
 use crate::recipes::all_reduce;
 use crate::recipes::data_plane::DataPlane;
@@ -332,7 +333,7 @@ fn follow_training(config: &Config, device: &Device, ranks: &mut Ranks) -> Resul
     if let Some(pairs) = &pairs {
         compare_pairs(ranks, pairs)?;
     }
-    let data_plane = DataPlane::open(ranks, device, config.device)?;
+    let data_plane = DataPlane::open(ranks, device, config.device, training.base.frozen_weights)?;
     catch_out_of_memory(TRAINING_SETTINGS, || {
         let ranks = (&mut *ranks, data_plane);
         follow(config, &training, pairs.as_ref(), device, ranks)
@@ -344,7 +345,7 @@ fn follow_retriever(config: &Config, device: &Device, ranks: &mut Ranks) -> Resu
     let preparation = retriever::prepare_run(config)?;
     drop(working);
     compare_pairs(ranks, &preparation)?;
-    let data_plane = DataPlane::open(ranks, device, config.device)?;
+    let data_plane = DataPlane::open(ranks, device, config.device, FrozenWeights::Resident)?;
     catch_out_of_memory(RETRIEVER_SETTINGS, || {
         let ranks = (&mut *ranks, data_plane);
         retriever::ranks::follow(config, &preparation, device, ranks)

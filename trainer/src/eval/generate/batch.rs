@@ -116,6 +116,7 @@ impl<'a> Batch<'a> {
             let decode = || self.decoder.next_logits(cache, &tokens);
             (0, with_spinning_threads(&device, decode)?)
         };
+        self.decoder.check_gathers()?;
         // A model that computes NaN does so from the first token, so later tokens are not checked.
         if joins && !logits.clone().sum().into_scalar::<f32>().is_finite() {
             return Err(Error::NonFiniteLogits);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use tooltune_ranks::Ranks;
 
 use super::messages::{ConstraintSource, Reply, Request, ServedPrompt};
-use super::{POLL, ServedJobs, from_bytes, to_bytes, unreadable};
+use super::{ServedJobs, from_bytes, to_bytes, unreadable, wait_for_work};
 use crate::error::Error;
 use crate::eval::generate::{
     Generation, GenerationOptions, GenerationProgress, Jobs, JoiningPrompt, Observer, Work,
@@ -73,7 +73,7 @@ impl<'d> CompletionDivision<'d> {
         let n_own_tokens = own.iter().flatten().map(|own| own.ids.len()).sum();
         while self.n_done < self.results.len() {
             if !self.collect()? {
-                std::thread::sleep(POLL);
+                wait_for_work(decoder)?;
             }
             let progress = self.all_progress(n_own_tokens);
             if self.is_stopped || !self.observer.progress(progress) {

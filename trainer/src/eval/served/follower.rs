@@ -7,7 +7,7 @@ use tooltune_ranks::Ranks;
 use tooltune_rows::text::TokenizedExample;
 
 use super::messages::{ConstraintSource, Reply, Request, ServedPass, ServedPrompt, loss_bits};
-use super::{from_bytes, to_bytes, unreadable};
+use super::{from_bytes, to_bytes, unreadable, wait_for_work};
 use crate::base_model::BaseModel;
 use crate::error::Error;
 use crate::eval::generate::{
@@ -49,9 +49,14 @@ pub fn serve(
     };
     // The adapter does not change during an evaluation.
     let combined = OnceCell::new();
+    let mut votes = false;
     loop {
-        match from_bytes(&server.ranks.receive_from(0)?)? {
+        match server.next_request(votes)? {
             Request::Done => return Ok(()),
+            request @ (Request::BeginVotes | Request::EndVotes) => {
+                votes = matches!(request, Request::BeginVotes);
+                server.set_voting(votes)?;
+            }
             Request::Cancel => server.reply(&Reply::Cancelled)?,
             Request::Complete {
                 max_new_tokens,
@@ -68,6 +73,29 @@ pub fn serve(
 impl Server<'_> {
     fn reply(&mut self, reply: &Reply) -> Result<(), Error> {
         Ok(self.ranks.send_to(0, &to_bytes(reply))?)
+    }
+
+    /// The next request. While the ranks vote, this one gathers weights along with the others.
+    fn next_request(&mut self, votes: bool) -> Result<Request, Error> {
+        if !votes {
+            return from_bytes(&self.ranks.receive_from(0)?);
+        }
+        loop {
+            self.ranks.pulse().progress();
+            if let Some((_, bytes)) = self.ranks.try_receive_any()? {
+                return from_bytes(&bytes);
+            }
+            wait_for_work(self.decoder)?;
+        }
+    }
+
+    fn set_voting(&self, votes: bool) -> Result<(), Error> {
+        match &self.decoder.node {
+            Some(node) if votes => node.begin_votes(),
+            Some(node) => node.end_votes()?,
+            None => {}
+        }
+        Ok(())
     }
 
     fn losses(&mut self, decoder: &Decoder, passes: Vec<ServedPass>) -> Result<(), Error> {

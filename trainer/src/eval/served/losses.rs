@@ -6,7 +6,7 @@ use tooltune_ranks::Ranks;
 use tooltune_rows::text::TokenizedExample;
 
 use super::messages::{Reply, Request, ServedExample, ServedPass, losses_of_bits};
-use super::{POLL, from_bytes, to_bytes, unreadable};
+use super::{from_bytes, to_bytes, unreadable, wait_for_work};
 use crate::error::Error;
 use crate::eval::generate::{GenerationProgress, Work};
 use crate::eval::loss::{ExampleLoss, pass_losses};
@@ -70,7 +70,7 @@ impl<'d> LossDivision<'d> {
                     self.record(number, losses);
                 }
                 _ if self.n_done == self.n_examples => return Ok(true),
-                _ if !is_any => std::thread::sleep(POLL),
+                _ if !is_any => wait_for_work(decoder)?,
                 _ => {}
             }
             let progress = GenerationProgress {

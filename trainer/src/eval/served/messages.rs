@@ -11,6 +11,10 @@ use crate::eval::loss::ExampleLoss;
 /// What the first process asks of another one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
+    /// Vote before each forward pass, because the GPUs of a node divide the weights.
+    BeginVotes,
+    /// Stop voting when all ranks of the node do.
+    EndVotes,
     /// Complete these prompts, together with those in progress.
     Complete {
         max_new_tokens: usize,

@@ -105,12 +105,14 @@ impl OtherProcesses for Served<'_> {
             return super::generate::complete(decoder, jobs.jobs, options, observer);
         }
         let mut ranks = self.0.borrow_mut();
+        begin_votes(decoder, &mut ranks)?;
         let mut division = CompletionDivision::new(&mut ranks, jobs, options, observer);
         let completed = division.run(decoder);
         let results = division.into_results();
         if !matches!(completed, Ok(true)) {
-            cancel(&mut ranks)?;
+            cancel(decoder, &mut ranks)?;
         }
+        end_votes(decoder, &mut ranks)?;
         Ok(completed?.then_some(results).flatten())
     }
 
@@ -121,25 +123,69 @@ impl OtherProcesses for Served<'_> {
         watch: &mut dyn FnMut(GenerationProgress) -> bool,
     ) -> Result<Option<Vec<ExampleLoss>>, Error> {
         let mut ranks = self.0.borrow_mut();
+        begin_votes(decoder, &mut ranks)?;
         let mut division = LossDivision::new(&mut ranks, passes, watch);
         let computed = division.run(decoder);
         let results = division.into_results();
         if !matches!(computed, Ok(true)) {
-            cancel(&mut ranks)?;
+            cancel(decoder, &mut ranks)?;
         }
+        end_votes(decoder, &mut ranks)?;
         Ok(computed?.then_some(results).flatten())
     }
 }
 
 /// Stops the other processes, and waits until they have.
-fn cancel(ranks: &mut Ranks) -> Result<(), Error> {
-    let others = 1..ranks.world_size();
-    for rank in others.clone() {
-        ranks.send_to(rank, &to_bytes(&Request::Cancel))?;
-    }
-    for rank in others {
+fn cancel(decoder: &Decoder, ranks: &mut Ranks) -> Result<(), Error> {
+    send_to_all(ranks, &Request::Cancel)?;
+    let mut n_left = ranks.world_size() - 1;
+    while n_left > 0 {
         // Results that were on the way come first.
-        while from_bytes::<Reply>(&ranks.receive_from(rank)?)? != Reply::Cancelled {}
+        match ranks.try_receive_any()? {
+            Some((_, bytes)) => {
+                n_left -= usize::from(from_bytes::<Reply>(&bytes)? == Reply::Cancelled);
+            }
+            None => wait_for_work(decoder)?,
+        }
+    }
+    Ok(())
+}
+
+fn send_to_all(ranks: &mut Ranks, request: &Request) -> Result<(), Error> {
+    for rank in 1..ranks.world_size() {
+        ranks.send_to(rank, &to_bytes(request))?;
+    }
+    Ok(())
+}
+
+/// Makes all ranks vote before each pass, if the GPUs of a node divide the weights.
+fn begin_votes(decoder: &Decoder, ranks: &mut Ranks) -> Result<(), Error> {
+    let Some(node) = &decoder.node else {
+        return Ok(());
+    };
+    send_to_all(ranks, &Request::BeginVotes)?;
+    node.begin_votes();
+    Ok(())
+}
+
+/// Ends what [`begin_votes`] began. Until the next passes, no rank waits on its GPU for this one.
+fn end_votes(decoder: &Decoder, ranks: &mut Ranks) -> Result<(), Error> {
+    let Some(node) = &decoder.node else {
+        return Ok(());
+    };
+    send_to_all(ranks, &Request::EndVotes)?;
+    Ok(node.end_votes()?)
+}
+
+/// Waits briefly for work. If the GPUs of a node divide the weights, gathers along with the other
+/// ranks in the meantime.
+fn wait_for_work(decoder: &Decoder) -> Result<(), Error> {
+    let others_compute = match &decoder.node {
+        Some(node) => node.wait_turn()?,
+        None => false,
+    };
+    if !others_compute {
+        std::thread::sleep(POLL);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ fn load_resident(
     let options = LoadOptions {
         compute_dtype,
         projections,
-        frozen_weights: FrozenWeights::Resident,
+        placement: Placement::Resident,
     };
     load_decoder(config, weights, options, &Device::flex())
 }
