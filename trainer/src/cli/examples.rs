@@ -157,9 +157,11 @@ Examples:
 
 pub(super) const SYNTH_TOOLQA: &str = "\
 Examples:
-  tooltune data synth toolqa --responses recorded.jsonl --output qa.jsonl --output-responses responses.jsonl
-  tooltune data synth toolqa --responses recorded.jsonl --target-tokens 10000,80000 --answer-position 1,4,8 \
---model models/qwen --output qa.jsonl --output-responses responses.jsonl";
+  tooltune data synth toolqa --responses recorded.jsonl \\
+    --output qa.jsonl --output-responses responses.jsonl
+  tooltune data synth toolqa --responses recorded.jsonl --model models/qwen \\
+    --target-tokens 10000,80000 --answer-position 1,4,8 \\
+    --output qa.jsonl --output-responses responses.jsonl";
 
 pub(super) const DATA_SLOT: &str = "\
 Examples:
@@ -190,9 +192,11 @@ pub(super) const IMPORT: &str = "\
 Examples:
   tooltune data import openapi petstore.json --output documents.jsonl
   tooltune data import totto totto_dev.jsonl --output dev.jsonl
-  tooltune data import mathqa train.json --output nestful.jsonl --prompt-completion train.jsonl
+  tooltune data import mathqa train.json --output nestful.jsonl \\
+    --prompt-completion train.jsonl
   tooltune data import traces spans.jsonl --output rows.jsonl
-  tooltune data import toolqa pairs.json api.json --output qa.jsonl --responses responses.jsonl";
+  tooltune data import toolqa pairs.json api.json --output qa.jsonl \\
+    --responses responses.jsonl";
 
 pub(super) const GRAPH: &str = "\
 Examples:
