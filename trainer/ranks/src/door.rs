@@ -228,16 +228,19 @@ impl Ranks {
         let verdict = self.broadcast(verdict)?;
         let verdict: Option<Difference> =
             serde_json::from_slice(&verdict).map_err(|_| self.malformed(0, "a verdict"))?;
-        match verdict {
-            None => Ok(()),
-            Some(found) => Err(self.failed(RanksError::Differs {
-                name: found.name,
-                rank: found.rank,
-                host: found.host,
-                value: found.value,
-                leader: found.leader,
-            })),
-        }
+        let Some(found) = verdict else {
+            return Ok(());
+        };
+        // A rank that fails ends the others, so every rank must have the verdict before one fails.
+        // An error here means that another rank has already failed with it.
+        let _ = self.gather(&[]).and_then(|_| self.broadcast(Vec::new()));
+        Err(self.failed(RanksError::Differs {
+            name: found.name,
+            rank: found.rank,
+            host: found.host,
+            value: found.value,
+            leader: found.leader,
+        }))
     }
 
     fn compare(

@@ -75,8 +75,9 @@ impl Nf4Tensor {
             Nf4Absmax::Plain(_) => Cow::Borrowed(""),
             Nf4Absmax::Nested { offset, .. } => Cow::Owned(format!(
                 ", \"nested_blocksize\": {NF4_NESTED_BLOCK}, \"nested_dtype\": \"float32\", \
-                 \"nested_offset\": {:?}",
-                f64::from(offset)
+                 \"nested_offset\": {}",
+                // As in Python, a tie between two shortest decimals goes to the even digit.
+                serde_json::json!(f64::from(offset))
             )),
         };
         format!(
