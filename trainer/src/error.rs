@@ -1,5 +1,6 @@
 //! The errors that end a command, and their exit statuses.
 
+mod loading;
 mod pipelines;
 
 use std::path::PathBuf;
@@ -13,7 +14,6 @@ use tooltune_disk::regular_file::NotUtf8;
 use tooltune_files::ConvertError;
 use tooltune_grammar::GrammarError;
 use tooltune_hub::HubError;
-use tooltune_kernels::node_memory::NodeError;
 use tooltune_kernels::recording::RecordingError;
 use tooltune_pipelines::PipelineError;
 use tooltune_ranks::local::{OTHER_RANK_STATUS, StartError};
@@ -35,7 +35,6 @@ use tooltune_traces::TraceError;
 use crate::config::{ConfigError, NoLanguageModel};
 use crate::lora::LoraError;
 use crate::models::config::DecoderConfigError;
-use crate::models::load::LoadError;
 use crate::optim::StepError;
 use crate::out_of_memory::OutOfMemory;
 
@@ -399,12 +398,6 @@ impl<E: SuiteError> From<E> for Error {
     }
 }
 
-impl From<NodeError> for Error {
-    fn from(error: NodeError) -> Self {
-        Self::Nccl(error.to_string())
-    }
-}
-
 impl Error {
     /// Whether a signal ended the work, rather than a failure.
     pub fn is_stop(&self) -> bool {
@@ -592,15 +585,5 @@ fn name_of(signal: i32) -> &'static str {
     match signal {
         SIGTERM => "SIGTERM",
         _ => "SIGINT",
-    }
-}
-
-impl From<LoadError> for Error {
-    fn from(error: LoadError) -> Self {
-        match error {
-            LoadError::Checkpoint(error) => error.into(),
-            LoadError::HostMemory(_) => Self::Device(error.to_string()),
-            LoadError::Node(error) => error.into(),
-        }
     }
 }

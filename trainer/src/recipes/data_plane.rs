@@ -2,14 +2,12 @@
 //!
 //! NCCL is used if all ranks can use it. A collective has no time limit and cannot be stopped, so
 //! none begins before all ranks have computed their gradients and decided to continue; a rank that is
-//! lost later is found by its connection, and the others end themselves.
-//!
-//! If the ranks of a node divide the frozen weights, they have a second communicator for the gathers.
-//! Collectives of the two never run at the same time, because NCCL may hang then.
+//! lost later is found by its connection, and the others end themselves. If the ranks
+//! of a node divide the frozen weights, they have a second communicator for the gathers. Collectives
+//! of the two never run at the same time, because NCCL may hang then.
 
 #[cfg(any(test, feature = "cuda"))]
 use std::collections::BTreeMap;
-
 use std::time::Duration;
 
 use burn::tensor::{Device, Tensor};
@@ -587,8 +585,7 @@ mod by_nccl {
 
     /// The error of the connections, if a rank was lost; otherwise NCCL's.
     fn explained(error: NcclError, ranks: &Ranks) -> Error {
-        let pulse = ranks.pulse();
-        let began = Instant::now();
+        let (pulse, began) = (ranks.pulse(), Instant::now());
         while began.elapsed() < EXPLANATION {
             if let Err(lost) = pulse.check() {
                 return lost.into();
@@ -600,31 +597,4 @@ mod by_nccl {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ranks_of_a_host_are_a_node() {
-        let nodes = |hosts: &[&str]| {
-            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-            ranks_of_nodes(&hosts)
-        };
-        assert_eq!(nodes(&["a", "a"]), Ok(vec![vec![0, 1]]));
-        let dealt = ["b", "a", "b", "a"];
-        assert_eq!(nodes(&dealt), Ok(vec![vec![1, 3], vec![0, 2]]));
-        let uneven = nodes(&["a", "a", "b"]).unwrap_err();
-        assert!(uneven.contains("a has 2 ranks and b has 1"), "{uneven}");
-        let alone = nodes(&["a", "b"]).unwrap_err();
-        assert!(alone.contains("a has one rank"), "{alone}");
-    }
-
-    #[test]
-    fn a_rank_takes_part_in_the_rounds_of_its_node_only() {
-        let shares = [vec![0, 3], vec![1], vec![]];
-        let plane = DataPlane::default();
-        assert_eq!(
-            [0, 1, 2].map(|rank| plane.n_rounds(&shares, rank)),
-            [2, 1, 0]
-        );
-    }
-}
+mod tests;
