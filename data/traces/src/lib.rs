@@ -1,6 +1,6 @@
 //! Imports production traces of agents as rows of messages with tools.
 //!
-//! [`import_traces`] reads OpenTelemetry spans, logs of requests, and sessions of agent programs.
+//! `import_traces` reads OpenTelemetry spans, logs of requests, and sessions of agent programs.
 //! Each layout is in its own module, which names the source of the layout and the date on which it
 //! was read:
 //!
@@ -8,7 +8,7 @@
 //! - `requests`: chat completions, Anthropic's messages, the Responses API
 //! - `claude_code`, `codex`, `langchain`: sessions
 //!
-//! A layout turns its entries into `Trace`s. Every trace then takes the same path: [`repair`] ends
+//! A layout turns its entries into `Trace`s. Every trace then takes the same path: `repair` ends
 //! it before its first broken message, the `redact` rules replace secrets, `duplicates` finds equal
 //! conversations and prefixes, and the row reader of training checks the row. Each step counts what
 //! it drops or changes in the [`TraceReport`].

@@ -334,7 +334,8 @@ pub struct TraceArgs {
     /// Layout of all files; by default, the fields of each entry decide.
     #[arg(long, value_enum)]
     pub source: Option<TraceSourceName>,
-    /// TOML file with more redaction rules: [[rule]] with name, pattern or key, and replacement.
+    /// TOML file with more redaction rules. Each `rule` has a name, a pattern or key, and a
+    /// replacement.
     #[arg(long, value_name = "FILE")]
     pub redact: Option<PathBuf>,
     /// Switch off a redaction rule, such as phone; may be repeated.
