@@ -42,7 +42,7 @@ pub struct SuiteInfo {
     pub lower_is_better: &'static [&'static str],
     /// The metric that selects checkpoints by default.
     pub default_metric: &'static str,
-    /// Whether a judge or people can rate its answers.
+    /// Whether its answers can be rated, by a judge or by people.
     pub is_judged: bool,
     /// Its requirements on the config.
     pub needs: SuiteNeeds,

@@ -2,9 +2,9 @@
 //!
 //! NCCL is used if all ranks can use it. A collective has no time limit and cannot be stopped, so
 //! none begins before all ranks have computed their gradients and decided to continue; a rank that is
-//! lost later is found by its connection, and the others end themselves. If the ranks
-//! of a node divide the frozen weights, they have a second communicator for the gathers. Collectives
-//! of the two never run at the same time, because NCCL may hang then.
+//! lost later is found by its connection, and the others end themselves. If the ranks of a node divide
+//! the frozen weights, they have a second communicator for the gathers. Collectives of the two never
+//! run at the same time, because NCCL may hang then.
 
 #[cfg(any(test, feature = "cuda"))]
 use std::collections::BTreeMap;

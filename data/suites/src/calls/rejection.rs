@@ -51,7 +51,7 @@ mod tests {
             let rejection = scorer.rejection(&item, &CallsAnswer::from_calls(calls));
             rejection.map(|rejection| rejection.calls)
         };
-        // Another value and another tool are wrong answers, but valid calls.
+        // Wrong answers that are valid calls are not rejected.
         assert_eq!(errors(vec![tide_call("Ulm")]), None);
         assert_eq!(errors(Vec::new()), None);
         let found = errors(vec![call("tides", json!({})), tide_call("Rye")]).expect("an error");

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
-use tooltune_json::{Style, dumps};
+use tooltune_json::{Style, dumps, kind_of};
 
 use super::{ComparedLeaf, LeafErrorKind};
 use crate::leaves::scalar_text;
@@ -94,10 +94,6 @@ fn n_children(value: &Value, depth: usize) -> Option<usize> {
         _ => 0,
     };
     (n > 0 && depth < MAX_DEPTH).then_some(n)
-}
-
-fn type_name(value: &Value) -> &'static str {
-    tooltune_json::kind_of(value)
 }
 
 impl<'r, 'v> Comparison<'r, 'v> {
@@ -194,7 +190,7 @@ impl<'r, 'v> Comparison<'r, 'v> {
             _ if n_children(reference, depth).is_none()
                 && n_children(prediction, depth).is_none() =>
             {
-                let error = match (type_name(reference), type_name(prediction)) {
+                let error = match (kind_of(reference), kind_of(prediction)) {
                     _ if is_equal_leaf(reference, prediction) => None,
                     (left, right) if left == right => Some(LeafErrorKind::WrongValue),
                     _ => Some(LeafErrorKind::WrongType),
@@ -298,7 +294,7 @@ impl<'r, 'v> Comparison<'r, 'v> {
 
     fn leaf_key(&self, node: usize, value: &Value) -> LeafKey {
         let last_key = self.nodes[node].last_key;
-        (last_key, type_name(value), scalar_text(value))
+        (last_key, kind_of(value), scalar_text(value))
     }
 
     /// How a leaf came to another path.

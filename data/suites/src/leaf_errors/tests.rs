@@ -239,7 +239,7 @@ fn a_leaf_is_misplaced_only_under_its_own_key_and_only_once() {
         json!({"zip": "97201"}),
         &[("$.zip", Missing, ""), ("$.zip_code", Invented, "")],
     );
-    // One value cannot stand for two leaves.
+    // A value is matched with one leaf at most.
     assert_errors(
         json!({"sku": "x"}),
         json!({"items": [{"sku": "x"}, {"sku": "x"}]}),

@@ -121,7 +121,7 @@ pub struct ToolQaNumbers {
     pub n_parse_errors: usize,
     /// Number of samples whose code failed or was stopped.
     pub n_code_errors: usize,
-    /// Fraction of the wrong answers, by `exact_match`, without code or with failed code; `None` if no
+    /// Fraction of wrong answers (by `exact_match`) whose code is missing or failed. `None` if no
     /// answer is wrong. The published results count both as code errors (Figure 8).
     #[serde(default)]
     pub wrong_by_code_failure: Option<Estimate>,

@@ -104,7 +104,8 @@ pub(super) fn read(
     let is_on =
         |rule: &Written| (rule.enabled || also.contains(&rule.name)) && !keep.contains(&rule.name);
     rules.retain(|(_, rule)| is_on(rule));
-    rules.into_iter().map(compile).collect()
+    let compiled = rules.into_iter().map(|(place, rule)| compile(&place, rule));
+    compiled.collect()
 }
 
 /// The rules of a file with their place for messages.
@@ -115,7 +116,7 @@ fn parse(text: &str, file: &str) -> Result<Vec<(String, Written)>, TraceError> {
         remedy: "write [[rule]] with name, pattern or key, and replacement".to_owned(),
     })?;
     let placed = |rule: Written| (format!("{file}, rule {:?}", rule.name), rule);
-    let mut placed: Vec<(String, Written)> = rules.rule.into_iter().map(placed).collect();
+    let placed: Vec<(String, Written)> = rules.rule.into_iter().map(placed).collect();
     let mut names: Vec<&str> = placed.iter().map(|(_, rule)| rule.name.as_str()).collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -125,13 +126,12 @@ fn parse(text: &str, file: &str) -> Result<Vec<(String, Written)>, TraceError> {
             remedy: "rename one of them".to_owned(),
         });
     }
-    placed.shrink_to_fit();
     Ok(placed)
 }
 
-fn compile((place, rule): (String, Written)) -> Result<Rule, TraceError> {
+fn compile(place: &str, rule: Written) -> Result<Rule, TraceError> {
     let invalid = |reason: String, remedy: &str| TraceError::Rule {
-        place: place.clone(),
+        place: place.to_owned(),
         reason,
         remedy: remedy.to_owned(),
     };

@@ -1,8 +1,8 @@
 //! Imports MathQA as NESTFUL rows: word problems whose formulas become nested calls of the
 //! benchmark's 40 arithmetic functions.
 //!
-//! Every row is executed. A row is kept only if its result is the value of the correct option, so
-//! the gold answers are exact: they are the results of the gold calls, as in NESTFUL.
+//! Every row is executed and kept only if its result is the value of the correct option. As in
+//! NESTFUL, the gold answer is the result of the gold calls.
 
 mod formula;
 mod numbers;

@@ -5,7 +5,7 @@ use std::fmt;
 /// The kinds of reasons, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// There is no formula, or it has no operation.
+    /// The entry lacks a formula, or the formula lacks an operation.
     NoOperation,
     /// The formula cannot be parsed.
     Malformed,
