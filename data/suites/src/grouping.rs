@@ -121,19 +121,22 @@ impl SuiteInfo {
     ///
     /// The suite has no such key; the error lists its keys.
     pub fn group_key(&self, name: &str) -> Result<&'static GroupKey, UnknownGroupKey> {
-        let mut keys = self.samples.iter().flat_map(|form| form.groups);
-        keys.find(|key| key.name == name)
-            .ok_or_else(|| UnknownGroupKey {
-                key: name.to_owned(),
-                of: self.name,
-                known: self
-                    .samples
-                    .iter()
-                    .flat_map(|form| form.groups)
-                    .map(|key| key.name)
-                    .collect(),
-            })
+        let keys = self.samples.iter().flat_map(|form| form.groups);
+        find_key(keys, name, self.name)
     }
+}
+
+fn find_key(
+    keys: impl Iterator<Item = &'static GroupKey> + Clone,
+    name: &str,
+    of: &'static str,
+) -> Result<&'static GroupKey, UnknownGroupKey> {
+    let found = keys.clone().find(|key| key.name == name);
+    found.ok_or_else(|| UnknownGroupKey {
+        key: name.to_owned(),
+        of,
+        known: keys.map(|key| key.name).collect(),
+    })
 }
 
 impl SampleScores {
@@ -143,21 +146,16 @@ impl SampleScores {
     ///
     /// The lines have no such key; the error lists the known keys.
     pub fn group_key(&self, name: &str) -> Result<&'static GroupKey, UnknownGroupKey> {
-        let found = self.groups.iter().find(|key| key.name == name);
-        found.ok_or_else(|| UnknownGroupKey {
-            key: name.to_owned(),
-            of: self.of,
-            known: self.groups.iter().map(|key| key.name).collect(),
-        })
+        find_key(self.groups.iter(), name, self.of)
     }
 
     /// The metrics of each group of lines. Groups that are numbers are in ascending order, other
     /// groups start with the largest.
     pub fn group_means(&self, key: &GroupKey, lines: &[Value]) -> Vec<GroupMeans> {
-        let mut groups: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut groups: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
         for line in lines {
             for group in key.groups_of(line) {
-                groups.entry(group).or_default().push(line.clone());
+                groups.entry(group).or_default().push(line);
             }
         }
         let groups = groups.into_iter().map(|(group, lines)| GroupMeans {
@@ -186,7 +184,7 @@ pub fn sort_groups<G>(groups: &mut [G], name_and_size: impl Fn(&G) -> (&str, usi
 }
 
 /// Number of groups in a table or in `metrics.json`.
-pub const MAX_SHOWN_GROUPS: usize = 100;
+const MAX_SHOWN_GROUPS: usize = 100;
 
 /// The groups for `metrics.json`: `[{KEY: group, "n", METRIC: {"value", "low", "high"}, ..}, ..]`.
 pub fn groups_as_json(key: &GroupKey, groups: &[GroupMeans]) -> Value {

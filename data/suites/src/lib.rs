@@ -47,8 +47,7 @@ pub use ceiling::{Ceiling, ceilings};
 pub use encoder::{Embeddings, EncoderError, HashEncoder, SentenceEncoder};
 pub use finish::is_cut;
 pub use grouping::{
-    GroupKey, GroupMeans, MAX_SHOWN_GROUPS, UnknownGroupKey, groups_as_json, groups_table,
-    sort_groups,
+    GroupKey, GroupMeans, UnknownGroupKey, groups_as_json, groups_table, sort_groups,
 };
 pub use intervals::few_samples;
 pub use llm_judge::{

@@ -4,6 +4,7 @@
 //! predictions, means, tables, reports and an operation of `tooltune score` are derived from the
 //! [`RowSuite`] and from the measures that its [`SuiteInfo`] lists.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::Path;
@@ -191,9 +192,9 @@ pub(crate) fn empty_error(path: &Path, what: &'static str) -> RowError {
 impl SampleScores {
     /// The means of the measures over lines, with their intervals, in table order. A measure is
     /// left out if no line has it.
-    pub fn means(&self, lines: &[Value]) -> Vec<(&'static str, Estimate)> {
+    pub fn means(&self, lines: &[impl Borrow<Value>]) -> Vec<(&'static str, Estimate)> {
         let mean = |measure: &super::SampleMeasure| {
-            let scores = lines.iter().map(|line| measure.score("", line));
+            let scores = lines.iter().map(|line| measure.score("", line.borrow()));
             let terms = scores.map(|score| {
                 score.map_or((0.0, 0.0), |score| {
                     (score.score * score.weight, score.weight)

@@ -95,8 +95,8 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
              also name a row of data.eval"
         ))),
         _ => {
-            run_plan_checks(loaded, &device)?;
-            match SharedFunctions::read(&config, &device)? {
+            let eval_rows = run_plan_checks(loaded, &device)?;
+            match SharedFunctions::read(&config, &eval_rows, &device)? {
                 Some(shared) => eprint_line(&shared.line()),
                 None => Ok(()),
             }
@@ -105,10 +105,10 @@ pub(super) fn run(args: &InspectArgs, device_option: &DeviceOption) -> Result<()
 }
 
 /// Runs the checks of `plan` and `train` on all rows, on the evaluation, and on the run folder. The
-/// selected rows were shown before.
-fn run_plan_checks(mut config: Config, device: &Device) -> Result<(), Error> {
+/// selected rows were shown before. Returns the evaluation rows.
+fn run_plan_checks(mut config: Config, device: &Device) -> Result<Vec<Row>, Error> {
     run_files::pin_run_settings(&mut config)?;
-    prepare_run(&config, device).map(drop)
+    Ok(prepare_run(&config, device)?.eval_rows)
 }
 
 /// Selection of rows to show.

@@ -68,7 +68,7 @@ pub(super) fn run(args: &PlanArgs, device_option: &DeviceOption) -> Result<(), E
         probe: probe.as_ref(),
         device: &device,
     });
-    let shared_functions = SharedFunctions::read(&config, &device)?;
+    let shared_functions = SharedFunctions::read(&config, &preparation.eval_rows, &device)?;
     match args.format {
         OutputFormat::Text => {
             let mut rows = PlanTable::new();

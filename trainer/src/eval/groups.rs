@@ -29,12 +29,14 @@ pub fn check_keys(suite: &SuiteInfo, by: &[String]) -> Result<(), Error> {
 ///
 /// The lines do not have a key.
 pub fn add_groups(result: &mut SuiteResult, suite: &SuiteInfo, by: &[String]) -> Result<(), Error> {
+    if by.is_empty() {
+        return Ok(());
+    }
     let predictions = result
         .files
         .get(PREDICTIONS_FILE)
         .map_or(&[][..], Vec::as_slice);
     let lines = predictions.split(|byte| *byte == b'\n');
-    let lines = lines.filter(|_| !by.is_empty());
     let lines: Vec<Value> = lines
         .filter_map(|line| serde_json::from_slice(line).ok())
         .collect();
@@ -46,11 +48,7 @@ pub fn add_groups(result: &mut SuiteResult, suite: &SuiteInfo, by: &[String]) ->
     }
     // The tables come before notes on single metrics.
     result.notes.rotate_right(by.len());
-    if let Some(metrics) = result
-        .files
-        .get_mut(METRICS_FILE)
-        .filter(|_| !by.is_empty())
-    {
+    if let Some(metrics) = result.files.get_mut(METRICS_FILE) {
         let groups = Map::from_iter([(GROUPS.to_owned(), Value::Object(fields))]);
         *metrics = with_fields(metrics, groups)?;
     }

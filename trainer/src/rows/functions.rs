@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tooltune_apis::TrajectoryReader;
 use tooltune_json::faults::Faults;
+use tooltune_rows::text::Row;
 
-use super::{ReadingReport, RowFiles, eval_rows, with_rows};
+use super::{ReadingReport, RowFiles, with_rows};
 use crate::config::{Config, DataFormat};
 use crate::error::Error;
 
@@ -27,13 +28,18 @@ pub struct SharedFunctions {
 }
 
 impl SharedFunctions {
-    /// Reads the functions of all rows: the tools of each row, or the APIs that a trajectory calls.
+    /// Reads the functions of the training rows and compares them with those of `eval_rows`, which
+    /// the caller has read: the tools of each row, or the APIs that a trajectory calls.
     /// `None` if there are no evaluation rows, or if they have no functions.
     ///
     /// # Errors
     ///
     /// A file cannot be read, or rows are invalid.
-    pub fn read(config: &Config, device: &Device) -> Result<Option<Self>, Error> {
+    pub fn read(
+        config: &Config,
+        eval_rows: &[Row],
+        device: &Device,
+    ) -> Result<Option<Self>, Error> {
         let (evaluation, training) = (RowFiles::evaluation(config), RowFiles::training(config));
         if evaluation.is_empty() {
             return Ok(None);
@@ -42,7 +48,7 @@ impl SharedFunctions {
             return Ok(Self::compare(&called(&evaluation)?, &called(&training)?));
         }
         let mut evaluated = BTreeSet::new();
-        for row in eval_rows(config, device, &mut ReadingReport::default())? {
+        for row in eval_rows {
             add_functions(row.conversation.tools.as_deref(), &mut evaluated);
         }
         if evaluated.is_empty() {

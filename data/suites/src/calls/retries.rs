@@ -35,9 +35,8 @@ pub struct AfterTries {
 }
 
 impl RetrySummary {
-    /// Aggregates turns, each with the scores of its tries in order. `is_rejected` has whether the
-    /// last try of each turn was rejected.
-    pub fn new(limit: usize, turns: &[Vec<TurnScore>], is_rejected: &[bool]) -> Self {
+    /// Aggregates turns, each with the scores of its tries in order.
+    pub fn new(limit: usize, turns: &[Vec<TurnScore>]) -> Self {
         let n_tries = turns.iter().map(|tries| Some(tries.len() as f64));
         let after = |n: usize| {
             let last = turns
@@ -55,9 +54,10 @@ impl RetrySummary {
         Self {
             limit,
             mean_tries: unbounded_mean(n_tries),
-            n_rejected: is_rejected
+            n_rejected: turns
                 .iter()
-                .filter(|is_rejected| **is_rejected)
+                .filter_map(|tries| tries.last())
+                .filter(|last| last.is_rejected())
                 .count(),
             after: (0..=limit).map(after).collect(),
         }
@@ -96,7 +96,7 @@ mod tests {
             vec![rejected(), rejected(), rejected()],
             vec![score_calls(gold(), vec![tide_call("Ulm")])],
         ];
-        let summary = RetrySummary::new(2, &turns, &[false, false, true, false]);
+        let summary = RetrySummary::new(2, &turns);
         assert_eq!(summary.mean_tries.map(|mean| mean.value), Some(7.0 / 4.0));
         assert_eq!(summary.n_rejected, 1);
         let right = summary

@@ -122,6 +122,13 @@ pub struct TurnScore {
     pub faults: Vec<Fault>,
 }
 
+impl TurnScore {
+    /// Whether [`CallsScorer::rejection`] rejects the answer.
+    pub(super) fn is_rejected(&self) -> bool {
+        !self.cut && (self.malformed || self.n_valid < self.n_made)
+    }
+}
+
 /// Scores answers and caches the compiled schemas.
 #[derive(Debug, Default)]
 pub struct CallsScorer {

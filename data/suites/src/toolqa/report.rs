@@ -225,56 +225,38 @@ impl ToolQaReport {
             return Err(ToolQaError::NoSamples);
         }
         let scores: Vec<ToolQaScore> = with_output.iter().map(|answer| answer.score).collect();
+        let by_number = |number: fn(&AnswerFacts) -> Option<usize>| {
+            group_scores(&with_output, |answer| {
+                Some(number(&answer.facts)?.to_string())
+            })
+        };
         Ok(Self {
             overall: ToolQaNumbers::new(&scores),
             n_without_output: answers.len() - with_output.len(),
-            by_type: group_scores(&with_output, |answer| answer.task_type),
-            by_endpoint: group_scores(&with_output, |answer| answer.endpoint),
-            by_metric: group_scores(&with_output, |answer| answer.metric.name()),
-            by_depth: group_by_number(&with_output, |facts| facts.answer_depth),
-            by_position: group_by_number(&with_output, |facts| facts.answer_position),
-            by_target_tokens: group_by_number(&with_output, |facts| facts.target_tokens),
-            by_setting: routed_scores(&with_output),
+            by_type: group_scores(&with_output, |answer| Some(answer.task_type.to_owned())),
+            by_endpoint: group_scores(&with_output, |answer| Some(answer.endpoint.to_owned())),
+            by_metric: group_scores(&with_output, |answer| Some(answer.metric.name().to_owned())),
+            by_depth: by_number(|facts| facts.answer_depth),
+            by_position: by_number(|facts| facts.answer_position),
+            by_target_tokens: by_number(|facts| facts.target_tokens),
+            by_setting: group_scores(&with_output, |answer| {
+                Some(answer.routed_as?.setting.name().to_owned())
+            }),
             classifier: classifier_report(answers)?,
         })
     }
 }
 
-fn group_scores<'a>(
-    answers: &[ScoredAnswer<'a>],
-    group: impl Fn(&ScoredAnswer<'a>) -> &'a str,
-) -> BTreeMap<String, ToolQaNumbers> {
-    group_pairs(
-        answers
-            .iter()
-            .map(|answer| (group(answer).to_owned(), answer.score)),
-    )
-}
-
-/// Groups by a number that the rows state.
-fn group_by_number(
+/// The numbers of each group. Answers without a group are left out.
+fn group_scores(
     answers: &[ScoredAnswer<'_>],
-    number: impl Fn(&AnswerFacts) -> Option<usize>,
-) -> BTreeMap<String, ToolQaNumbers> {
-    let known = answers
-        .iter()
-        .filter_map(|answer| Some((number(&answer.facts)?.to_string(), answer.score)));
-    group_pairs(known)
-}
-
-fn routed_scores(answers: &[ScoredAnswer<'_>]) -> BTreeMap<String, ToolQaNumbers> {
-    let routed = answers
-        .iter()
-        .filter_map(|answer| Some((answer.routed_as?.setting.name().to_owned(), answer.score)));
-    group_pairs(routed)
-}
-
-fn group_pairs(
-    pairs: impl Iterator<Item = (String, ToolQaScore)>,
+    group: impl Fn(&ScoredAnswer<'_>) -> Option<String>,
 ) -> BTreeMap<String, ToolQaNumbers> {
     let mut groups: BTreeMap<String, Vec<ToolQaScore>> = BTreeMap::new();
-    for (name, score) in pairs {
-        groups.entry(name).or_default().push(score);
+    for answer in answers {
+        if let Some(name) = group(answer) {
+            groups.entry(name).or_default().push(answer.score);
+        }
     }
     let numbers = |(name, scores): (String, Vec<_>)| (name, ToolQaNumbers::new(&scores));
     groups.into_iter().map(numbers).collect()

@@ -305,11 +305,7 @@ impl PredictedTurn {
     /// The calls of an answer, as parsed by the server if it parsed any, otherwise as parsed from
     /// the text.
     fn answer(&self, prediction: &Prediction, report: &mut UnflattenReport) -> CallsAnswer {
-        let answer = if prediction.tool_calls.is_empty() {
-            read_calls(&prediction.prediction, &self.item.tools)
-        } else {
-            CallsAnswer::from_server(&prediction.tool_calls)
-        };
+        let answer = self.written_calls(prediction);
         let answer = match &self.flat {
             Some(flat) => answer.unflatten(flat, report),
             None => answer,

@@ -226,16 +226,19 @@ impl<S: PromptSuite + 'static> PromptEvaluation<S> {
         let mut rounds = Rounds::new(texts.len());
         let mut failed: Vec<Vec<FailedTry>> = texts.iter().map(|_| Vec::new()).collect();
         let mut retried: Vec<Option<Conversation>> = texts.iter().map(|_| None).collect();
+        // Completions that were accepted once do not change.
+        let mut pending: Vec<usize> = (0..texts.len()).collect();
         for _ in 0..self.suite.max_retries() {
-            let rejections = texts.iter().enumerate().filter_map(|(sample, completion)| {
+            let rejections = pending.iter().filter_map(|&sample| {
                 let retried = retried[sample].as_ref();
-                let rejection = self.suite.rejection(sample, retried, completion)?;
+                let rejection = self.suite.rejection(sample, retried, &texts[sample])?;
                 Some((sample, rejection))
             });
             let rejections: Vec<(usize, Rejection)> = rejections.collect();
             if rejections.is_empty() {
                 break;
             }
+            pending = rejections.iter().map(|(sample, _)| *sample).collect();
             let prompts = rejections
                 .iter()
                 .map(|(sample, rejection)| GenerationRequest {
@@ -296,11 +299,50 @@ pub(super) fn requests<'a, S: PromptSuite>(
 }
 
 /// The result, or `None` if the work was stopped.
-fn unless_stopped(scored: Result<SuiteResult, Error>) -> Result<Option<SuiteResult>, Error> {
+pub(super) fn unless_stopped(
+    scored: Result<SuiteResult, Error>,
+) -> Result<Option<SuiteResult>, Error> {
     match scored {
         Err(Error::Stopped) => Ok(None),
         scored => scored.map(Some),
     }
+}
+
+/// Scores saved predictions, joined by id. `is_limited`: as in [`PromptSettings`]. `None` if the work
+/// was stopped.
+///
+/// # Errors
+///
+/// The file cannot be read, or its ids do not match the samples.
+pub(super) fn score_saved<S: PromptSuite>(
+    suite: &S,
+    is_limited: bool,
+    path: &Path,
+    context: EvalContext<'_>,
+) -> Result<Option<SuiteResult>, Error> {
+    let JoinBy {
+        noun,
+        ids_are_positions,
+        published_id,
+    } = suite.join();
+    let rows = JoinedRows {
+        what: noun,
+        ids: suite.ids(),
+        are_places: ids_are_positions,
+        are_limited: is_limited,
+    };
+    let saved = read_saved(path, suite.info(), published_id, S::Answer::from_line)?;
+    let Joined { values, note } = join_saved(path, saved, &rows)?;
+    let scoring = Scoring {
+        unsupported: None,
+        keep: context.keep,
+        watch: context.watch,
+    };
+    let mut scored = unless_stopped(suite.score(values, scoring))?;
+    if let Some(result) = &mut scored {
+        result.notes.extend(note);
+    }
+    Ok(scored)
 }
 
 impl<S: PromptSuite + 'static> LoadedSuite for PromptEvaluation<S> {
@@ -357,28 +399,6 @@ impl<S: PromptSuite + 'static> LoadedSuite for PromptEvaluation<S> {
         path: &Path,
         context: EvalContext<'_>,
     ) -> Result<Option<SuiteResult>, Error> {
-        let JoinBy {
-            noun,
-            ids_are_positions,
-            published_id,
-        } = self.suite.join();
-        let rows = JoinedRows {
-            what: noun,
-            ids: self.suite.ids(),
-            are_places: ids_are_positions,
-            are_limited: self.settings.is_limited,
-        };
-        let saved = read_saved(path, self.suite.info(), published_id, S::Answer::from_line)?;
-        let Joined { values, note } = join_saved(path, saved, &rows)?;
-        let scoring = Scoring {
-            unsupported: None,
-            keep: context.keep,
-            watch: context.watch,
-        };
-        let mut scored = unless_stopped(self.suite.score(values, scoring))?;
-        if let Some(result) = &mut scored {
-            result.notes.extend(note);
-        }
-        Ok(scored)
+        score_saved(&self.suite, self.settings.is_limited, path, context)
     }
 }

@@ -53,7 +53,7 @@ impl PredictedTurn {
     }
 
     /// The calls as the model wrote them, with flat arguments if the tools are flat.
-    fn written_calls(&self, prediction: &Prediction) -> CallsAnswer {
+    pub(super) fn written_calls(&self, prediction: &Prediction) -> CallsAnswer {
         if prediction.tool_calls.is_empty() {
             read_calls(&prediction.prediction, &self.item.tools)
         } else {
@@ -128,7 +128,6 @@ impl CallsSuite {
             return None;
         }
         let mut tries = Vec::with_capacity(scores.len());
-        let mut is_rejected = Vec::with_capacity(scores.len());
         let turns = self.turns.iter().zip(predictions).zip(scores);
         for ((turn, prediction), score) in turns {
             let failed = prediction.failed_tries.iter().map(|failed| {
@@ -141,10 +140,8 @@ impl CallsSuite {
             let mut own: Vec<TurnScore> = failed.collect();
             own.push(score.clone());
             tries.push(own);
-            let answer = turn.answer(prediction, &mut UnflattenReport::default());
-            is_rejected.push(scorer.rejection(&turn.item, &answer).is_some());
         }
-        Some(RetrySummary::new(limit, &tries, &is_rejected))
+        Some(RetrySummary::new(limit, &tries))
     }
 }
 

@@ -12,8 +12,9 @@ use super::ToolQaSuite;
 use crate::config::Suite;
 use crate::error::Error;
 use crate::eval::generator::{GenerationRequest, PromptText, Rounds};
-use crate::eval::saved::{Joined, JoinedRows, join_saved, read_saved};
-use crate::eval::suites::prompt_suite::{Answer, PromptSettings, PromptSuite, Scoring};
+use crate::eval::suites::prompt_suite::{
+    Answer, PromptSettings, PromptSuite, Scoring, score_saved, unless_stopped,
+};
 use crate::eval::suites::{EvalContext, LoadedSuite, SuiteResult};
 
 /// Questions that are classified before they are answered.
@@ -58,17 +59,6 @@ impl RoutedSuite {
             constraint: None,
         };
         rows.map(request).collect()
-    }
-
-    fn score(
-        &self,
-        predictions: &[ToolQaPrediction],
-        scoring: Scoring<'_>,
-    ) -> Result<Option<SuiteResult>, Error> {
-        match self.suite.score_and_judge(predictions, scoring) {
-            Err(Error::Stopped) => Ok(None),
-            scored => scored.map(Some),
-        }
     }
 }
 
@@ -125,7 +115,7 @@ impl LoadedSuite for RoutedSuite {
             keep,
             watch,
         };
-        self.score(&predictions, scoring)
+        unless_stopped(self.suite.score(predictions, scoring))
     }
 
     fn score_saved(
@@ -133,29 +123,6 @@ impl LoadedSuite for RoutedSuite {
         path: &Path,
         context: EvalContext<'_>,
     ) -> Result<Option<SuiteResult>, Error> {
-        let rows = JoinedRows {
-            what: self.suite.join().noun,
-            ids: self.suite.ids(),
-            are_places: self.suite.join().ids_are_positions,
-            are_limited: self.settings.is_limited,
-        };
-        let published_id = self.suite.join().published_id;
-        let saved = read_saved(
-            path,
-            &SUITE,
-            published_id,
-            <ToolQaPrediction as Answer>::from_line,
-        )?;
-        let Joined { values, note } = join_saved(path, saved, &rows)?;
-        let scoring = Scoring {
-            unsupported: None,
-            keep: context.keep,
-            watch: context.watch,
-        };
-        let mut scored = self.score(&values, scoring)?;
-        if let Some(result) = &mut scored {
-            result.notes.extend(note);
-        }
-        Ok(scored)
+        score_saved(&self.suite, self.settings.is_limited, path, context)
     }
 }
