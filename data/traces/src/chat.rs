@@ -21,6 +21,9 @@ pub(crate) const UNKNOWN_PART: Problem = "a message has a part of an unknown typ
 pub(crate) const WRONG_CONTENT: Problem = "a content is neither text nor a list of parts";
 pub(crate) const NAMELESS_CALL: Problem = "a call has no name";
 
+/// Counted for each choice that is left out.
+pub(crate) const MORE_CHOICES: &str = "a choice of a response other than the first";
+
 pub(crate) const UNFINISHED: Problem = "an answer is cut off by the token limit or a filter";
 
 /// Whether the reason why an answer ended is not the model's.

@@ -289,9 +289,7 @@ impl<'o> Import<'o> {
         match session {
             None => Ok(()),
             Some(Session::ClaudeCode(session)) => {
-                let mut left_out = std::mem::take(&mut self.report.left_out);
-                let traces = session.finish(&mut left_out);
-                self.report.left_out = left_out;
+                let traces = session.finish(&mut self.report.left_out);
                 for trace in traces {
                     self.emit(trace)?;
                 }
@@ -378,9 +376,7 @@ impl<'o> Import<'o> {
         for trace in std::mem::take(&mut self.requests).finish(&mut drops) {
             self.emit(trace)?;
         }
-        let mut left_out = std::mem::take(&mut self.report.left_out);
-        let traces = std::mem::take(&mut self.spans).finish(&mut left_out);
-        self.report.left_out = left_out;
+        let traces = std::mem::take(&mut self.spans).finish(&mut self.report.left_out);
         for trace in traces {
             self.emit(trace)?;
         }

@@ -14,10 +14,9 @@ use serde_json::{Map, Value};
 use tooltune_template::conversation::Role;
 
 use crate::chat;
+use crate::repair::BAD_ARGUMENTS;
 use crate::source::TraceSource;
 use crate::trace::{Problem, Trace, Turn};
-
-const FAILED_PARSE: Problem = "the arguments of a call are not a JSON object";
 
 /// Whether an entry has this layout.
 pub(crate) fn is_known(fields: &Map<String, Value>) -> bool {
@@ -100,7 +99,7 @@ pub(crate) fn turns(message: &Value) -> Result<Vec<Turn>, Problem> {
     };
     let invalid = fields.get("invalid_tool_calls").and_then(Value::as_array);
     if invalid.is_some_and(|calls| !calls.is_empty()) {
-        return Err(FAILED_PARSE);
+        return Err(BAD_ARGUMENTS);
     }
     let mut fields = fields.clone();
     if role == Role::Tool {

@@ -318,8 +318,8 @@ pub(crate) fn finish(service: ServiceId, engine: Arc<Mutex<Option<Engine>>>, mem
         let _memory = memory;
         let engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(engine) = &*engine {
-            // SAFETY: the stream exists. Its errors are returned when the results are read.
-            let _ = unsafe { cuStreamSynchronize(engine.stream) };
+            // Errors of the stream are returned when the results are read.
+            let _ = engine.synchronize();
         }
     });
 }

@@ -179,6 +179,17 @@ impl Ranks {
         }
     }
 
+    /// Waits until all ranks have called this.
+    ///
+    /// # Errors
+    ///
+    /// The run has failed, or a rank makes another call.
+    pub fn barrier(&mut self) -> Result<()> {
+        self.gather(&[])?;
+        self.broadcast(Vec::new())?;
+        Ok(())
+    }
+
     /// Makes [`add_all`](Self::add_all) add by `all_reduce` instead of over the connections. All
     /// ranks call it.
     pub fn add_by(&mut self, all_reduce: Box<dyn AllReduce>) {
@@ -233,7 +244,7 @@ impl Ranks {
         };
         // A rank that fails ends the others, so every rank must have the verdict before one fails.
         // An error here means that another rank has already failed with it.
-        let _ = self.gather(&[]).and_then(|_| self.broadcast(Vec::new()));
+        let _ = self.barrier();
         Err(self.failed(RanksError::Differs {
             name: found.name,
             rank: found.rank,

@@ -84,7 +84,7 @@ fn write_stream(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-fn create_parent(path: &Path) -> Result<(), Error> {
+pub(super) fn create_parent(path: &Path) -> Result<(), Error> {
     let parent = path.parent();
     match parent.filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => std::fs::create_dir_all(parent).map_err(Error::io(parent, "create")),

@@ -400,8 +400,7 @@ mod by_nccl {
         ) -> Result<(), Error> {
             if self.communicator.is_some() {
                 sum.wait();
-                ranks.gather(&[])?;
-                ranks.broadcast(Vec::new())?;
+                ranks.barrier()?;
             }
             Ok(())
         }

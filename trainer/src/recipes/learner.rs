@@ -170,6 +170,7 @@ impl<'a> Learner<'a> {
         watch: &mut Watch<'_>,
     ) -> Result<Option<Contribution>, Error> {
         let batch = &input.batch;
+        let gradient_scale = 1.0 / batch.sum_loss_weights();
         let n_tokens = |i: &usize| batch.micro_batches[*i].n_tokens();
         let n_own = own.iter().map(n_tokens).sum::<usize>() as f64;
         let n_parts = input.supervised().count();
@@ -186,11 +187,18 @@ impl<'a> Learner<'a> {
                     let (n_before, n_here) = (n_done as f64, n_tokens(&i) as f64);
                     n_done += n_tokens(&i);
                     let mut watch_block = |done: f64| watch((n_before + done * n_here) / n_own);
-                    let part = self.differentiate(batch, (step, i), &mut watch_block);
+                    let micro_batch = &batch.micro_batches[i];
+                    let part = self.differentiate(
+                        micro_batch,
+                        gradient_scale,
+                        (step, i),
+                        &mut watch_block,
+                    );
                     part.map(|part| part.map(|part| Some((i, part))))
                 }
                 None => {
-                    backward::skip(&self.decoder, &self.adapters.slots, self.distills());
+                    let distills = settings::distillation(&self.config.train).is_some();
+                    backward::skip(&self.decoder, &self.adapters.slots, distills);
                     Ok(Some(None))
                 }
             };
@@ -211,25 +219,20 @@ impl<'a> Learner<'a> {
         Ok(Some(contribution))
     }
 
-    /// Whether the model without its adapter is the teacher of each micro-batch.
-    fn distills(&self) -> bool {
-        settings::distillation(&self.config.train).is_some()
-    }
-
     /// Loss and gradient of micro-batch `i` of step `step`; `None` if `watch` ended the computation.
     fn differentiate(
         &self,
-        batch: &StepBatch,
+        micro_batch: &MicroBatch,
+        gradient_scale: f64,
         (step, i): (u64, usize),
         watch: &mut Watch<'_>,
     ) -> Result<Option<MicroBatchGradient>, StepError> {
         if !watch(0.0) {
             return Ok(None);
         }
-        let micro_batch = &batch.micro_batches[i];
         let rate = DropoutRate::new(self.config.lora.lora_dropout);
         let options = BackwardOptions {
-            gradient_scale: 1.0 / batch.sum_loss_weights(),
+            gradient_scale,
             dropout: rate.map(|rate| DropoutKey::new(rate, self.config.train.seed, step, i)),
             noise: settings::embedding_noise(&self.config.train, step, i),
             n_kept_blocks: self.kept_blocks.count(micro_batch.n_tokens()),

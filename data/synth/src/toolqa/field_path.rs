@@ -1,5 +1,7 @@
 //! Fields of a record: a path of keys, or any JMESPath expression.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use tooltune_agents::truncation::{FilterError, check_filter, filter};
 
@@ -31,9 +33,16 @@ impl FieldPath {
 
     /// The value of the field; null if it is missing or the expression fails.
     pub(super) fn get(&self, value: &Value) -> Value {
+        self.look_up(value).into_owned()
+    }
+
+    /// Same as [`get`](Self::get), without a copy for a plain path.
+    pub(super) fn look_up<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
         match self {
-            Self::Keys(keys) => follow(keys, value).cloned().unwrap_or(Value::Null),
-            Self::Expression(expression) => filter(expression, value).unwrap_or(Value::Null),
+            Self::Keys(keys) => follow(keys, value).map_or(Cow::Owned(Value::Null), Cow::Borrowed),
+            Self::Expression(expression) => {
+                Cow::Owned(filter(expression, value).unwrap_or(Value::Null))
+            }
         }
     }
 

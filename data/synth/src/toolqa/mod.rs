@@ -397,7 +397,12 @@ impl<'c> QuestionGenerator<'c> {
         if !is_accepted {
             return Err(METRIC_REFUSES);
         }
+        let is_own = matches!(response, std::borrow::Cow::Owned(_)) || subject.resized.is_some();
+        if !is_own && !self.asked.insert((subject.source, filled.question.clone())) {
+            return Err(REPEATED);
+        }
         let read_keys = filled.compiled.read_keys();
+        let answer_depth = read_keys.iter().map(Vec::len).max().unwrap_or(0);
         let projected = project_to_keys(&response, &read_keys);
         // Holds by construction for paths of keys; for other expressions it is checked here.
         let projected_gold = filled.compiled.run(&projected).map(|outcome| outcome.gold);
@@ -415,10 +420,6 @@ impl<'c> QuestionGenerator<'c> {
             .record
             .zip(n_records)
             .and_then(|(idx, n)| position_of(idx, n));
-        let is_own = matches!(response, std::borrow::Cow::Owned(_)) || subject.resized.is_some();
-        if !is_own && !self.asked.insert((subject.source, filled.question.clone())) {
-            return Err(REPEATED);
-        }
         let response_id = match is_own {
             true => format!("{}#{row}", origin.response_id),
             false => origin.response_id.clone(),
@@ -435,13 +436,7 @@ impl<'c> QuestionGenerator<'c> {
                 question: filled.question,
                 gold_answer: gold,
                 made: Some(MadeBy {
-                    answer_depth: filled
-                        .compiled
-                        .read_keys()
-                        .iter()
-                        .map(Vec::len)
-                        .max()
-                        .unwrap_or(0),
+                    answer_depth,
                     answer_position,
                     target_tokens: target,
                     read_keys,

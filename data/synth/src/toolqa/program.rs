@@ -256,16 +256,8 @@ impl CompiledProgram {
                 record: None,
             });
         };
-        let found;
-        let records = match records.keys() {
-            // Avoids a copy of all records.
-            Some(keys) => super::field_path::follow(keys, response),
-            None => {
-                found = records.get(response);
-                Some(&found)
-            }
-        };
-        let records = records.and_then(Value::as_array).ok_or(NOT_A_LIST)?;
+        let records = records.look_up(response);
+        let records = records.as_array().ok_or(NOT_A_LIST)?;
         if !records.iter().all(Value::is_object) {
             return Err(NOT_A_LIST);
         }

@@ -18,6 +18,7 @@
 //! field = "number"
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -171,6 +172,7 @@ impl Template {
         let mut values: BTreeMap<String, Value> = BTreeMap::new();
         // Slots with the same source get different values.
         let mut used: Vec<(&Slot, Value)> = Vec::new();
+        let path;
         let records = match &self.program.records {
             Some(records)
                 if self
@@ -178,11 +180,10 @@ impl Template {
                     .values()
                     .any(|slot| matches!(slot, Slot::Field(_))) =>
             {
-                FieldPath::parse(records)
-                    .map_err(|_| NOT_A_LIST)?
-                    .get(response)
+                path = FieldPath::parse(records).map_err(|_| NOT_A_LIST)?;
+                path.look_up(response)
             }
-            _ => Value::Null,
+            _ => Cow::Owned(Value::Null),
         };
         for (name, slot) in &self.slots {
             let candidates: Vec<Value> = match slot {
@@ -213,21 +214,15 @@ impl Template {
 }
 
 /// The scalars that can be part of a question, each once, in order.
-fn distinct(values: Vec<Value>) -> Vec<Value> {
+fn distinct(mut values: Vec<Value>) -> Vec<Value> {
     let mut seen = std::collections::HashSet::new();
     let is_usable = |value: &Value| {
         let text = scalar_text(value)?;
         let is_short = text.chars().count() <= MAX_VALUE && !text.contains(char::is_control);
         is_short.then(|| value.to_string())
     };
-    let is_new = |value: &Value| is_usable(value).is_some_and(|key| seen.insert(key));
+    values.retain(|value| is_usable(value).is_some_and(|key| seen.insert(key)));
     values
-        .into_iter()
-        .filter({
-            let mut is_new = is_new;
-            move |value| is_new(value)
-        })
-        .collect()
 }
 
 /// The names in braces.

@@ -19,8 +19,6 @@ use crate::source::TraceSource;
 use crate::trace::{Problem, Trace, Turn};
 
 const WRONG_MESSAGES: Problem = "the messages of a span are not a list";
-/// Counted for each response with more than one choice.
-pub(super) const MORE_CHOICES: &str = "a choice of a response other than the first";
 
 /// An event with its fields.
 pub(super) type Event = (String, Map<String, Value>);
@@ -80,7 +78,7 @@ fn add_choices(trace: &mut Trace, choices: Value, left_out: &mut Counts) {
         return trace.push(Err(WRONG_MESSAGES));
     };
     for _ in choices.iter().skip(1) {
-        left_out.add(MORE_CHOICES, &trace.location);
+        left_out.add(crate::chat::MORE_CHOICES, &trace.location);
     }
     if let Some(first) = choices.first() {
         let reason = first.get("finish_reason").and_then(Value::as_str);
@@ -160,7 +158,7 @@ fn add_events(trace: &mut Trace, events: &[Event], left_out: &mut Counts) -> boo
             "gen_ai.assistant.message" => Role::Assistant,
             "gen_ai.tool.message" => Role::Tool,
             "gen_ai.choice" if has_choice => {
-                left_out.add(MORE_CHOICES, &trace.location);
+                left_out.add(crate::chat::MORE_CHOICES, &trace.location);
                 continue;
             }
             "gen_ai.choice" => {

@@ -40,7 +40,6 @@ const NO_RESPONSE: Problem = "a request without its response";
 const NO_MESSAGES: Problem = "a request without messages";
 const FAILED: Problem = "the response is an error";
 const UNKNOWN_RESPONSE: Problem = "the response has an unknown layout";
-const MORE_CHOICES: &str = "a choice of a response other than the first";
 
 /// Whether an entry has this layout.
 pub(crate) fn is_known(fields: &Map<String, Value>) -> bool {
@@ -350,7 +349,7 @@ fn add_response(trace: &mut Trace, response: &Value, left_out: &mut Counts) -> R
     if let Some(Value::Array(choices)) = response.get("choices") {
         let first = choices.first().ok_or(FAILED)?;
         for _ in choices.iter().skip(1) {
-            left_out.add(MORE_CHOICES, &trace.location);
+            left_out.add(chat::MORE_CHOICES, &trace.location);
         }
         let turns = match chat::is_unfinished(&reason(first, "finish_reason")) {
             true => Err(chat::UNFINISHED),

@@ -4,6 +4,7 @@ use tooltune_disk::atomic::create_with;
 use tooltune_files::{FileFormat, convert as convert_rows};
 
 use crate::cli::{CacheArgs, ConvertArgs};
+use crate::commands::new_file::create_parent;
 use crate::commands::print_line;
 use crate::error::Error;
 use crate::examples::ExampleCache;
@@ -13,12 +14,7 @@ pub(in crate::commands) fn convert(args: &ConvertArgs) -> Result<(), Error> {
     let format =
         FileFormat::from_path(&args.output).map_err(|error| Error::Usage(error.to_string()))?;
     let output = args.output.as_path();
-    let parent = output
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
-    }
+    create_parent(output)?;
     let mut progress = RowsProgress::with_labels("converting rows", "read", []);
     let done = create_with(output, |file| {
         convert_rows(&args.files, format, file, &mut || progress.row()).map_err(Error::from)

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use tooltune_apis::{JsonLines, ToolsError, read_text};
 use tooltune_disk::atomic::create_in_parts;
@@ -15,7 +14,7 @@ use tooltune_terminal::Counted;
 use crate::base_model::BaseModel;
 use crate::cli::{ImportArgs, SynthToolqaArgs};
 use crate::commands::data::write_lines;
-use crate::commands::new_file::{create, is_stream, must_be_new};
+use crate::commands::new_file::{create, create_parent, is_stream, must_be_new};
 use crate::commands::print_line;
 use crate::error::Error;
 
@@ -72,7 +71,7 @@ pub(in crate::commands) fn synth(args: &SynthToolqaArgs) -> Result<(), Error> {
         create(path, &bytes)?;
         drawn
     } else {
-        create_folder(path)?;
+        create_parent(path)?;
         let mut drawn = (Vec::new(), 0);
         // Resized responses may be larger than memory together.
         create_in_parts(path, 0, |file| -> Result<(), Error> {
@@ -128,15 +127,6 @@ fn draw_rows(
         )));
     }
     Ok((questions, n_responses))
-}
-
-fn create_folder(path: &Path) -> Result<(), Error> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    parent.map_or(Ok(()), |parent| {
-        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))
-    })
 }
 
 fn reasons(dropped: &BTreeMap<&'static str, usize>) -> Vec<String> {
